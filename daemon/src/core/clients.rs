@@ -50,8 +50,19 @@ struct Client {
     /// Volumes opened with it. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
+    /// Its caller has a name that is proven, so what it may read others may not.
+    is_proven: bool,
+    /// Volumes whose entries name it no more, which some SSD may not have heard yet.
+    named_early: BTreeSet<Vid>,
     /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
+}
+
+/// An id that waits until no SSD names it. It counts for the principal that had it.
+#[derive(Debug)]
+struct Resting {
+    principal: Arc<str>,
+    named: BTreeSet<Vid>,
 }
 
 /// All ids.
@@ -60,6 +71,11 @@ pub(super) struct Clients {
     quotas: Quotas,
     /// Ids that no entry names, and no client has.
     free: BTreeSet<ClientId>,
+    /// Ids that no client has any more, and that an SSD may still name. Another client with such an id could
+    /// do there what the former one could.
+    resting: BTreeMap<ClientId, Resting>,
+    /// When the SSDs are looked at next.
+    next_rest: u64,
     /// Where the search for a free id begins.
     next: u32,
     /// Earliest time at which all entries are searched again for ids that none names any more.
@@ -83,6 +99,8 @@ impl Clients {
         Self {
             quotas,
             free: quotas.all().collect(),
+            resting: BTreeMap::new(),
+            next_rest: 0,
             next: ClientId::MIN.get().into(),
             next_search: 0,
             next_count: 0,
@@ -100,6 +118,7 @@ impl Clients {
     /// The id is in use by an entry.
     pub(super) fn note(&mut self, client: ClientId) {
         self.free.remove(&client);
+        self.end_rest(client);
     }
 
     /// Changes a client, and where its id is listed.
@@ -124,13 +143,27 @@ impl Clients {
             client.connection.take()
         });
         let (Some(kept), Some(client)) = (kept, self.given.remove(&id)) else { return };
-        if id <= self.quotas.ids {
-            self.free.insert(id);
-        }
         if let Some(connection) = kept {
             remove(&mut self.by_connection, &connection, &id);
         }
-        remove(&mut self.by_principal, &client.principal, &id);
+        if client.named_early.is_empty() {
+            remove(&mut self.by_principal, &client.principal, &id);
+            self.set_free(id);
+        } else {
+            self.resting.insert(id, Resting { principal: client.principal, named: client.named_early });
+        }
+    }
+
+    fn set_free(&mut self, id: ClientId) {
+        if id <= self.quotas.ids {
+            self.free.insert(id);
+        }
+    }
+
+    fn end_rest(&mut self, id: ClientId) {
+        if let Some(resting) = self.resting.remove(&id) {
+            remove(&mut self.by_principal, &resting.principal, &id);
+        }
     }
 
     /// A caller names an id. It is the caller's, and its connection keeps the id as long as it lives.
@@ -185,6 +218,12 @@ impl Clients {
         });
     }
 
+    /// As [`Self::released`], before each SSD has heard of it.
+    pub(super) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
+        self.change(id, |client| client.is_proven.then(|| client.named_early.insert(vid)));
+        self.released(now, id, vid);
+    }
+
     /// A caller opens a volume that has these readers.
     ///
     /// # Errors
@@ -229,6 +268,7 @@ impl Clients {
         holds: impl Fn(ClientId, Vid) -> bool,
     ) -> Result<(), Failure> {
         if !self.given.contains_key(&id) {
+            self.has_room(caller)?;
             self.meet(now, caller, id);
         }
         if self.given.get(&id).is_some_and(|client| client.opens.contains(&vid)) {
@@ -277,7 +317,24 @@ impl Clients {
     }
 
     pub(super) fn wakes_at(&self) -> Option<u64> {
-        self.ends.first().map(|&(at, _)| at)
+        let rest = (!self.resting.is_empty()).then_some(self.next_rest);
+        self.ends.first().map(|&(at, _)| at).into_iter().chain(rest).min()
+    }
+
+    /// Ids rest until each SSD has the entries of these volumes. `is_everywhere` says of which that is so.
+    pub(super) fn rest_step(&mut self, now: u64, is_everywhere: impl Fn(Vid) -> bool) {
+        if self.resting.is_empty() || now < self.next_rest {
+            return;
+        }
+        self.next_rest = now + END_MS;
+        for resting in self.resting.values_mut() {
+            resting.named.retain(|&vid| !is_everywhere(vid));
+        }
+        let ended = self.resting.iter().filter(|(_, resting)| resting.named.is_empty());
+        for id in ended.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.end_rest(id);
+            self.set_free(id);
+        }
     }
 
     /// Ends the ids whose time is over. Ids without opens become free. Returns the opens of the others, for

@@ -7,11 +7,13 @@
 //! ```
 //! The Release has a ticket of the core's own. It waits for the volume's changes like any other. No right is
 //! asked for it, since no caller may name an id that is ending. If the volume names no such id, but an SSD
-//! has not taken that yet, all of them are forgotten without a further Release.
+//! has not taken that yet, all of them are forgotten without a further Release. The ids then rest until each
+//! SSD has the entry: another client with such an id could do there what the former one could.
 
 use super::request::{Request, VolumeName};
 use super::rights::Caller;
-use super::volume::{Stage, Volume};
+use super::round::Round;
+use super::volume::{Purpose, Stage, Volume};
 use super::{Core, OWN_TICKETS, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeMap;
@@ -31,6 +33,7 @@ impl Core {
             return;
         }
         let volumes = &self.volumes;
+        self.clients.rest_step(now, |vid| volumes.get(&vid).is_none_or(Volume::is_everywhere));
         let ends = self.clients.step(now, |id, vid| holds(volumes, id, vid));
         let mut by_volume: BTreeMap<Vid, Vec<ClientId>> = BTreeMap::new();
         for (client, vid) in ends {
@@ -39,7 +42,8 @@ impl Core {
         for (vid, clients) in by_volume {
             let Some(volume) = self.volumes.get(&vid) else { continue };
             if volume.has_let_go(&clients) {
-                clients.into_iter().for_each(|client| self.clients.released(now, client, vid));
+                let is_everywhere = volume.is_everywhere();
+                clients.into_iter().for_each(|client| self.let_go(now, client, vid, is_everywhere));
                 continue;
             }
             let Some(&client) = clients.last() else { continue };
@@ -56,9 +60,25 @@ impl Core {
             self.dispatch(now, ticket, Request::Release { name, client, all_acknowledged: false });
         }
     }
+
+    /// The volume names the client no more.
+    pub(super) fn let_go(&mut self, now: u64, client: ClientId, vid: Vid, is_everywhere: bool) {
+        if is_everywhere {
+            self.clients.released(now, client, vid);
+        } else {
+            self.clients.released_early(now, client, vid);
+        }
+    }
 }
 
 impl Volume {
+    /// Each SSD has the entry, or gets a client's change now. A volume that is being deleted is still on some.
+    pub(super) fn is_everywhere(&self) -> bool {
+        let repairs = |round: &Round| matches!(round.purpose, Purpose::Reconcile { .. });
+        let goes = matches!(self.stage, Stage::Marked | Stage::Deleting(_));
+        !goes && self.behind.is_empty() && !self.round.as_ref().is_some_and(repairs)
+    }
+
     /// A Release would find nothing to end: the volume names none of these clients, or is going, and nothing
     /// of it is under way. An SSD that is away gets the entry when it is back.
     fn has_let_go(&self, clients: &[ClientId]) -> bool {

@@ -267,7 +267,7 @@ impl Core {
                     (entry.writer, entry.lease_ms, entry.lease_epoch) = (None, 0, volume.spent);
                     entry.unsettled = self.epoch.map().is_some_and(|map| map.voted().is_some());
                     let gone = no_longer_named(&volume.entry, &entry);
-                    gone.into_iter().for_each(|id| self.clients.released(now, id, vid));
+                    gone.into_iter().for_each(|id| self.clients.released_early(now, id, vid));
                 }
                 self.put(vid, entry, Purpose::Reconcile { reply: None });
             }

@@ -127,7 +127,7 @@ impl Core {
         let writer = volume.entry.writer;
         let entry = VolumeEntry { writer: None, lease_ms: 0, ..volume.basis(now, term) };
         if let Some(writer) = writer.filter(|writer| !entry.readers.contains(writer)) {
-            self.clients.released(now, writer, vid);
+            self.clients.released_early(now, writer, vid);
         }
         self.put(vid, entry, Purpose::Reconcile { reply: None });
     }

@@ -49,13 +49,7 @@ fn daemon(array: &SimArray) -> Daemon {
 /// async.
 fn with_client<T>(daemon: &Daemon, calls: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let channel =
-            Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap().connect().await.unwrap();
-        let client =
-            Client { volumes: VolumesClient::new(channel.clone()), fleet: FleetClient::new(channel) };
-        within(calls(client)).await
-    })
+    runtime.block_on(async { within(calls(Client::connect(daemon).await)).await })
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
@@ -73,6 +67,12 @@ fn wish(name: &str) -> CreateRequest {
 }
 
 impl Client {
+    async fn connect(daemon: &Daemon) -> Self {
+        let at = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
+        let channel = at.connect().await.unwrap();
+        Self { volumes: VolumesClient::new(channel.clone()), fleet: FleetClient::new(channel) }
+    }
+
     async fn create(&mut self, request: CreateRequest) -> Result<Volume, Status> {
         self.volumes.create(request).await.map(tonic::Response::into_inner)
     }
@@ -269,10 +269,18 @@ fn every_error_of_the_other_calls() {
         c.open("a", 6, Rights::Write, 0).await.unwrap();
 
         // Ids that no daemon gave count for their connection, too.
-        for reader in 1..=u32::try_from(MAX_READERS / 4 * 3).unwrap() {
-            c.open("a", reader, Rights::Read, 0).await.unwrap();
+        let mut other = Client::connect(&daemon).await;
+        for reader in 1..=64 {
+            other.open("a", reader, Rights::Read, 0).await.unwrap();
         }
-        refused(c.open("a", 60_000, Rights::Read, 0).await, Code::ResourceExhausted, "384 readers");
+        refused(other.open("a", 65, Rights::Read, 0).await, Code::ResourceExhausted, "64 client ids");
+        for reader in 65..=u32::try_from(MAX_READERS / 4 * 3).unwrap() {
+            if reader % 40 == 25 {
+                other = Client::connect(&daemon).await;
+            }
+            other.open("a", reader, Rights::Read, 0).await.unwrap();
+        }
+        refused(other.open("a", 60_000, Rights::Read, 0).await, Code::ResourceExhausted, "384 readers");
         c.delete("a", 6, &[9; 16]).await.unwrap();
         c.delete("a", 6, &[9; 16]).await.unwrap();
     });

@@ -144,7 +144,8 @@ impl Core {
         let named = volume.entry.readers.iter().chain(&volume.entry.writer);
         let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();
         if volume.stage != Stage::Active || gone.is_empty() {
-            gone.into_iter().chain([client]).for_each(|id| self.clients.released(now, id, vid));
+            let is_everywhere = volume.is_everywhere();
+            gone.into_iter().chain([client]).for_each(|id| self.let_go(now, id, vid, is_everywhere));
             return self.reply(ticket, Ok(Reply::Done));
         }
         let mut entry = volume.basis(now, term);

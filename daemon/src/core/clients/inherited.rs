@@ -24,6 +24,8 @@ impl Clients {
             ends_at: None,
             opens: BTreeSet::new(),
             ending: false,
+            is_proven: true,
+            named_early: BTreeSet::new(),
             inherited: true,
         });
         self.change(id, |client| {

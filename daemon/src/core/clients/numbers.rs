@@ -57,6 +57,8 @@ impl Clients {
             ends_at: None,
             opens: BTreeSet::new(),
             ending: false,
+            is_proven: !caller.single,
+            named_early: BTreeSet::new(),
             inherited: false,
         };
         self.given.insert(id, client);
@@ -77,6 +79,18 @@ impl Clients {
         }
     }
 
+    /// The connection may keep one id more.
+    pub(super) fn has_room(&self, caller: &Caller) -> Result<(), Failure> {
+        let kept = self.by_connection.get(&caller.connection).map_or(0, BTreeSet::len);
+        if caller.connection == HUNG_UP || kept < self.quotas.connection_ids {
+            return Ok(());
+        }
+        Err(Failure::new(
+            ResourceExhausted,
+            format!("this connection has {kept} client ids, the most for one: use those"),
+        ))
+    }
+
     fn choose(
         &mut self,
         now: u64,
@@ -84,13 +98,7 @@ impl Clients {
         named: impl Fn() -> BTreeSet<ClientId>,
     ) -> Result<ClientId, Failure> {
         let quotas = self.quotas;
-        let kept = self.by_connection.get(&caller.connection).map_or(0, BTreeSet::len);
-        if kept >= quotas.connection_ids {
-            return Err(Failure::new(
-                ResourceExhausted,
-                format!("this connection has registered {kept} client ids, the most for one: use those"),
-            ));
-        }
+        self.has_room(caller)?;
         if !caller.single
             && self.by_principal.get(&caller.name).map_or(0, BTreeSet::len) >= quotas.principal_ids
         {
@@ -131,13 +139,15 @@ impl Clients {
     /// cause it.
     fn search(&mut self, now: u64, named: impl Fn() -> BTreeSet<ClientId>) -> bool {
         let all = usize::from(self.quotas.ids.get());
-        if self.free.len() + self.given.len() >= all || now < self.next_search {
+        if self.free.len() + self.resting.len() + self.given.len() >= all || now < self.next_search {
             return false;
         }
         self.next_search = now + SEARCH_MS;
         let named = named();
-        self.free =
-            self.quotas.all().filter(|id| !self.given.contains_key(id) && !named.contains(id)).collect();
+        let is_out = |id: &ClientId| {
+            self.given.contains_key(id) || self.resting.contains_key(id) || named.contains(id)
+        };
+        self.free = self.quotas.all().filter(|id| !is_out(id)).collect();
         !self.free.is_empty()
     }
 

@@ -3,11 +3,13 @@
 
 use super::rights::{Party, held, share};
 use crate::array::SimArray;
-use crate::bench::{Bench, create, created, opened, read};
+use crate::bench::{Bench, config, create, created, opened, read};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::rights::{Caller, Right};
-use gnstor_daemon::core::{CoreConfig, Reply, Ticket};
+use gnstor_daemon::core::{CoreConfig, Quotas, Reply, Ticket};
+use gnstor_proto::slba::ClientId;
+use std::sync::Arc;
 
 /// Time for which what is open outlives its connection, ms.
 const OPEN_MS: u64 = 60_000;
@@ -15,7 +17,10 @@ const OPEN_MS: u64 = 60_000;
 /// A volume of anna's, and a hundred readers with connections of their own, 2 to 101.
 fn with_a_hundred_readers() -> (SimArray, Bench, Party) {
     let array = SimArray::new(2);
-    let mut bench = Bench::start(&array, 0);
+    let mut quotas = Quotas::default();
+    (quotas.ids, quotas.connection_ids) = (ClientId::new(110).unwrap(), 110);
+    let mut bench = Bench::cold_with(&array, 0, CoreConfig { quotas, ..config() });
+    bench.run_until_quiet();
     let anna = Party::new(&mut bench, "anna", 1);
     anna.make(&mut bench, "v");
     for connection in 2..102 {
@@ -58,9 +63,23 @@ fn readers_that_end_while_an_ssd_is_away_give_their_ids_back_together() {
     assert_eq!((held(&bench, 0).1.len(), bench.core.clients()), (100, 101));
     bench.run_for(2_000);
     assert_eq!((held(&bench, 0).1.len(), bench.core.clients()), (0, 1));
+    // The SSD that is away still names them. Another client with such an id could read there.
+    let away = held(&bench, 1).1;
+    assert_eq!(away.len(), 100);
+    let other: Arc<Caller> = Caller::local(500).into();
+    let register = |bench: &mut Bench| {
+        let ticket = bench.send_as(Arc::clone(&other), Request::Register);
+        match bench.replies[&ticket] {
+            Ok(Reply::Client { client, .. }) => Some(client),
+            _ => None,
+        }
+    };
+    let given: Vec<_> = (0..100).map_while(|_| register(&mut bench)).collect();
+    assert!((8..10).contains(&given.len()) && given.iter().all(|id| !away.contains(id)), "{given:?}");
     bench.find(1);
     bench.run_for(60_000);
     assert_eq!(array.agreed()[0].readers, []);
+    assert!(away.contains(&register(&mut bench).expect("there are ids again")));
 }
 
 /// Ids whose time is over ask for what they had open again and again. No client's request is refused for
