@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Accepted streams that no engine takes yet: all engines serve clients, and newcomers have had their part of
-//! the time. They wait in the order in which they came. One whose peer goes meanwhile costs no engine
-//! anything.
+//! the time. Hosts take turns, and the streams of a host keep their order. So a host with many streams delays
+//! another one by one stream. One whose peer goes meanwhile costs no engine anything.
 
+use gnstor_base::turns::Turns;
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::tcp::limits::{End, HANDSHAKE};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Longest wait.
@@ -16,15 +17,17 @@ const DEADLINE: Duration = Duration::from_millis(HANDSHAKE.as_ns() / 1_000_000);
 /// The first token of a stream that waits. Handshakes have smaller ones.
 const FIRST: usize = 1 << (usize::BITS - 1);
 
+#[derive(Debug)]
 struct Waits {
+    number: usize,
     wire: Wire,
     until: Instant,
 }
 
-/// The streams that wait, in their order.
+/// The streams that wait, by the host of their peers.
 #[derive(Default)]
 pub(crate) struct Door {
-    waits: BTreeMap<usize, Waits>,
+    waits: Turns<Option<IpAddr>, Waits>,
     next: usize,
 }
 
@@ -47,31 +50,35 @@ impl Door {
         {
             tracing::debug!(%error, "the end of a stream that waits is not seen");
         }
-        self.waits.insert(number, Waits { wire, until: now + DEADLINE });
+        self.waits.push(wire.host_address(), Waits { number, wire, until: now + DEADLINE });
     }
 
     /// An event of a stream that waits: its peer may have gone.
     pub(crate) fn look(&mut self, event: &Event) {
         if event.is_read_closed() || event.is_error() {
-            self.waits.remove(&(event.token().0 - FIRST));
+            let number = event.token().0 - FIRST;
+            self.waits.remove(|waits| waits.number == number);
         }
     }
 
     /// Ends the streams whose time is over, and the oldest ones that are to give way to others of their host.
+    /// The first stream of each host is looked at: it is its oldest.
     pub(crate) fn end_late(&mut self, now: Instant) {
-        while let Some(first) = self.waits.first_entry() {
-            let why = match first.get() {
-                Waits { wire, .. } if wire.must_end() => End::GaveWay,
-                Waits { until, .. } if now >= *until => End::TooMany,
-                _ => return,
-            };
-            first.remove().wire.refuse(why);
+        let why = |waits: &Waits| match waits {
+            Waits { wire, .. } if wire.must_end() => Some(End::GaveWay),
+            Waits { until, .. } if now >= *until => Some(End::TooMany),
+            _ => None,
+        };
+        let first = |door: &Self| door.waits.firsts().find_map(|waits| Some((waits.number, why(waits)?)));
+        while let Some((number, why)) = first(self) {
+            let ended = self.waits.remove(|waits| waits.number == number);
+            ended.into_iter().for_each(|ended| ended.wire.refuse(why));
         }
     }
 
-    /// The stream that has waited longest. Its events are its engine's from here on.
+    /// The oldest stream of the host whose turn it is. Its events are its engine's from here on.
     pub(crate) fn next(&mut self, registry: &Registry) -> Option<Wire> {
-        let (_, Waits { wire, .. }) = self.waits.pop_first()?;
+        let Waits { wire, .. } = self.waits.pop()?;
         _ = registry.deregister(&mut SourceFd(&wire.descriptor()));
         Some(wire)
     }
@@ -100,6 +107,23 @@ mod tests {
         };
         let near = since.iter().map(connect).collect();
         (door, poll, near)
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "waits have deadlines in real time")]
+    fn a_host_with_many_streams_delays_another_one_by_one() {
+        let _deadline = deadline();
+        let (places, now) = (Places::new(8, 8), Instant::now());
+        let (mut door, poll, _near) = door(&places, &[0, 0, 0, 0], now);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let place = places.take("192.0.2.1".parse().unwrap()).unwrap();
+        let wire = Wire::accepted(listener.accept().unwrap().0, None, place).unwrap();
+        door.wait(poll.registry(), wire, now);
+        let hosts =
+            std::iter::from_fn(|| door.next(poll.registry())).map(|wire| wire.host_address().unwrap());
+        let hosts: Vec<String> = hosts.map(|host| host.to_string()).collect();
+        assert_eq!(hosts, ["127.0.0.1", "192.0.2.1", "127.0.0.1", "127.0.0.1", "127.0.0.1"]);
     }
 
     fn is_closed(near: &mut TcpStream) -> bool {

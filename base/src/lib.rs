@@ -8,6 +8,7 @@
 //! | [`controller`] | the border between target offload and an SSD |
 //! | [`ahead`] | how long before its modelled time something is done |
 //! | [`padding`] | cache lines |
+//! | [`turns`] | queues whose owners take turns |
 //!
 //! This crate builds no C++, reads no clock and starts no thread, except for the deadlines of tests
 //! (`testing`). The layers of an SSD depend on it alone.
@@ -19,3 +20,4 @@ pub mod region;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod time;
+pub mod turns;

@@ -72,7 +72,7 @@ impl Core {
 }
 
 impl Volume {
-    /// Each SSD has the entry, or gets a client's change now. A volume that is being deleted is still on some.
+    /// Each SSD has the entry, or gets a client's change now. A volume that is being deleted is on some SSDs.
     pub(super) fn is_everywhere(&self) -> bool {
         let repairs = |round: &Round| matches!(round.purpose, Purpose::Reconcile { .. });
         let goes = matches!(self.stage, Stage::Marked | Stage::Deleting(_));

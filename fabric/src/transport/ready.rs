@@ -15,8 +15,9 @@ use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
 use gnstor_base::time::{Clock, Span, Time};
+use gnstor_base::turns::Turns;
 use mio::{Events, Poll};
-use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Polls without work after which a stream sleeps.
@@ -62,6 +63,8 @@ struct Slot {
     is_unwatched: bool,
     /// No client has been admitted on it.
     is_newcomer: bool,
+    /// The host of its peer, if the listener knows it.
+    host: Option<IpAddr>,
 }
 
 /// The streams of a transport.
@@ -75,8 +78,8 @@ pub(super) struct Ready {
     free: Vec<u32>,
     /// Tokens of the streams that are polled, but for newcomers.
     awake: Vec<u32>,
-    /// Tokens of newcomers that are awake, in the order in which they are polled.
-    waiting: VecDeque<u32>,
+    /// Tokens of newcomers that are awake. Their hosts take turns, so one with many delays no other one.
+    waiting: Turns<Option<IpAddr>, u32>,
     alarm: Arc<Alarm>,
     streams: usize,
     steps: u32,
@@ -99,8 +102,14 @@ impl Ready {
             self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
         let is_awake = self.slots[token as usize].is_awake;
         let is_newcomer = matches!(owner, Owner::Peer(_));
-        self.slots[token as usize] =
-            Slot { owner: Some(owner), is_awake, rests: 0, is_unwatched: !is_watched, is_newcomer };
+        self.slots[token as usize] = Slot {
+            owner: Some(owner),
+            is_awake,
+            rests: 0,
+            is_unwatched: !is_watched,
+            is_newcomer,
+            host: wire.host_address(),
+        };
         self.streams += 1;
         if !is_newcomer {
             self.wait_no_more(token);
@@ -127,8 +136,7 @@ impl Ready {
 
     /// The stream is no newcomer: it waits for none of them.
     fn wait_no_more(&mut self, token: u32) {
-        if let Some(place) = self.waiting.iter().position(|&waiting| waiting == token) {
-            self.waiting.remove(place);
+        if self.waiting.remove(|&waiting| waiting == token).is_some() {
             self.awake.push(token);
         }
     }
@@ -156,10 +164,11 @@ impl Ready {
         }
     }
 
-    /// Lists a stream as the last that is polled.
+    /// Lists a stream as the last that is polled, of newcomers the last of its host.
     fn list(&mut self, token: u32) {
-        if self.slots[token as usize].is_newcomer {
-            self.waiting.push_back(token);
+        let slot = &self.slots[token as usize];
+        if slot.is_newcomer {
+            self.waiting.push(slot.host, token);
         } else {
             self.awake.push(token);
         }
@@ -258,15 +267,15 @@ impl RcTransport {
         worked
     }
 
-    /// Polls newcomers until they have had their part of the time. The first that waits then is the first of
-    /// the next step, and one that has been polled, or wakes, is the last.
+    /// Polls newcomers until they have had their part of the time. Their hosts take turns. The first of a
+    /// host that waits then is its first of the next step. One that has been polled, or wakes, is its last.
     fn poll_newcomers(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
         let mut worked = false;
         for _ in 0..self.ready.waiting.len() {
             if self.newcomers.is_shut(now) {
                 break;
             }
-            let Some(token) = self.ready.waiting.pop_front() else { break };
+            let Some(token) = self.ready.waiting.pop() else { break };
             let began = self.newcomers.work(clock);
             let (did, rest) = self.poll_stream(clock, now, token);
             let ended = self.newcomers.work(clock);

@@ -145,7 +145,7 @@ pub(in crate::core) struct Changes {
     pub(super) found_none_to_come: Option<SearchedBy>,
     /// SSDs that have to come in for one that leaves, and that some writer does not reach.
     pub(super) unreached: Vec<u16>,
-    /// When such writers are looked at next. Those that have had their time lose their leases.
+    /// When such writers are looked at next. A writer that has had its time loses its lease.
     pub(super) revoke_at: Option<u64>,
     /// What a drain waits for before SSDs come in.
     pub(in crate::core) drain_waits: Option<String>,

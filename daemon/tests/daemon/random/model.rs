@@ -15,7 +15,7 @@ type Incarnation = (u16, u32);
 /// How long a writer of an array with voters may say nothing without losing its lease.
 const SPEAKS_MS: u64 = 5_000;
 
-/// Until when nobody may take a lease from its holder, who speaks now for the last time.
+/// Until when a holder that speaks now for the last time keeps its lease.
 fn promised_until(votes: bool, now: u64, lease_ms: u32) -> u64 {
     let lease_ms = u64::from(lease_ms);
     now + if votes { lease_ms.min(SPEAKS_MS) } else { lease_ms }
@@ -27,8 +27,8 @@ pub(super) struct Model {
     pub(super) asked: BTreeMap<Ticket, Request>,
     /// The last grant of each volume: name, holder, and until when it was promised.
     pub(super) grants: BTreeMap<Incarnation, (String, ClientId, u64)>,
-    /// The array has voters. Then a writer that says nothing for [`SPEAKS_MS`] may lose its lease, for the
-    /// sake of an SSD that is to get places or of a drain.
+    /// The array has voters. Then a writer that says nothing for [`SPEAKS_MS`] may lose its lease, as an SSD
+    /// is to get places or to leave.
     pub(super) votes: bool,
     /// Lease epochs seen in grants.
     pub(super) epochs: BTreeMap<Incarnation, u32>,

@@ -63,13 +63,32 @@ fn newcomers_that_wait_are_polled_before_any_that_wakes_later() {
 }
 
 #[test]
+fn a_newcomer_waits_for_one_of_each_other_host_however_many_that_has() {
+    const MANY: u32 = 100;
+    let _deadline = deadline();
+    let mut transport = with_newcomers(MANY + 1);
+    let host = |last| Some(std::net::Ipv4Addr::new(192, 0, 2, last).into());
+    for (nth, slot) in (0..).zip(&mut transport.ready.slots) {
+        slot.host = host(if nth < MANY { 1 } else { 2 });
+    }
+    (0..=MANY).for_each(|token| transport.ready.wake(token));
+    for nth in 0..2 {
+        turn(&mut transport, nth);
+    }
+    let awake = transport.ready.slots.iter().filter(|slot| slot.is_awake).count();
+    assert_eq!((awake, transport.ready.slots[MANY as usize].is_awake), (MANY as usize - 1, false));
+}
+
+#[test]
 fn a_stream_that_is_no_newcomer_any_more_waits_for_none() {
     let _deadline = deadline();
     let mut transport = with_newcomers(3);
     (0..3).for_each(|token| transport.ready.wake(token));
     transport.newcomers.spend(Time::ZERO, Span::from_ms(1));
     turn(&mut transport, 0);
-    assert_eq!(transport.ready.waiting, [0, 1, 2], "they have had their part");
+    let mut waiting = transport.ready.waiting.clone();
+    let waiting: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
+    assert_eq!(waiting, [0, 1, 2], "they have had their part");
     transport.ready.settle(1);
     turn(&mut transport, 1);
     assert_eq!((transport.ready.waiting.len(), transport.ready.slots[1].is_awake), (2, false));
