@@ -67,6 +67,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::open`]; a length that the daemon does not grant.
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     pub fn open_for(self: &Arc<Self>, name: &str, rights: Rights, lease: Duration) -> Result<File, Error> {
         let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
         let wire = match rights {
@@ -80,32 +81,31 @@ impl Client {
             lease_ms,
             follows_drains: true,
         };
+        let begun = Instant::now();
+        loop {
+            match self.open_once(request.clone(), rights) {
+                Err(Error::Daemon(why))
+                    if why.code() == Code::Unavailable
+                        && matches!(*self.maps.current(), AnyMap::Three(_))
+                        && begun.elapsed() < DROPPED =>
+                {
+                    std::thread::sleep(REST);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_once(self: &Arc<Self>, request: grpc::OpenRequest, rights: Rights) -> Result<File, Error> {
+        let name = request.name.clone();
         let mut open_files = self.open_files.lock().expect("no panic while held");
-        let answer = self.open_again(&request)?;
+        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
         let volume =
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
             File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
-        open_files.entry(name.into()).or_default().count += 1;
+        open_files.entry(name).or_default().count += 1;
         Ok(file)
-    }
-
-    /// Opens, again where an SSD does not take the rights, until the map has dropped that SSD.
-    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
-    fn open_again(&self, request: &grpc::OpenRequest) -> Result<grpc::OpenResponse, Error> {
-        let begun = Instant::now();
-        loop {
-            let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request.clone()));
-            let drops_ssds = || matches!(*self.maps.current(), AnyMap::Three(_));
-            match answer {
-                Err(Error::Daemon(why))
-                    if why.code() == Code::Unavailable && drops_ssds() && begun.elapsed() < DROPPED =>
-                {
-                    std::thread::sleep(REST);
-                }
-                answer => return answer,
-            }
-        }
     }
 
     /// A handle on a volume without asking the daemon for rights, as a client that breaks the rules would

@@ -147,6 +147,22 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     all
 }
 
+/// Reads one copy. On a busy machine an SSD may be late with its serving lease, and a copy has no other.
+///
+/// # Panics
+/// The copy does not serve within the limit of a command.
+pub fn read_copy(file: &libgnstor::File, replica: u32, at: u64, into: &mut [u8]) {
+    let mut last = String::new();
+    command::until(&format!("copy {replica} at byte {at} serves"), || {
+        let Err(why) = file.read_replica_at(replica, at, into) else { return true };
+        if why.to_string() != last {
+            last = why.to_string();
+            eprintln!("copy {replica} at byte {at}: {last}");
+        }
+        false
+    });
+}
+
 /// Checks that two buffers are equal. If not, a short sentence says where they differ first.
 ///
 /// # Panics

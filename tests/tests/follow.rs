@@ -13,7 +13,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Status;
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
-use gnstor_tests::{BLOCK, Guest, kernels, long, volume, within};
+use gnstor_tests::{BLOCK, Guest, kernels, long, read_copy, volume, within};
 use libgnstor::{
     Client, Credentials, Device, DeviceFile, DeviceMem, File, RcTransport, Rights, Shape, TransportConfig,
     TransportThreads,
@@ -158,7 +158,7 @@ pub(crate) fn every_copy_is_there(file: &File, map: &AnyMap, versions: &[u32]) -
         let serving = map.row(group).take(REPLICAS as usize).flatten().filter(|place| !place.filling).count();
         for replica in 0..u32::try_from(serving).unwrap() {
             let mut block = vec![0; BLOCK];
-            file.read_replica_at(replica, u64::from(vba) * BLOCK as u64, &mut block).unwrap();
+            read_copy(file, replica, u64::from(vba) * BLOCK as u64, &mut block);
             let found = u32::from_le_bytes(*block.first_chunk().unwrap());
             assert_eq!(found, version, "block {vba}, serving replica {replica} of {serving}");
             copies += 1;

@@ -4,7 +4,7 @@
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;
-use gnstor_tests::{Guest, assert_same, pattern, volume, within};
+use gnstor_tests::{Guest, assert_same, pattern, read_copy, volume, within};
 use libgnstor::Rights;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -145,8 +145,7 @@ impl Two {
             });
             let file = opened.expect("opened");
             let mut read = vec![0; BYTES];
-            // On a busy machine an SSD may be late with a serving lease, and a read of one copy has no other.
-            until("each copy serves", || file.read_replica_at(replica, 0, &mut read).is_ok());
+            read_copy(&file, replica, 0, &mut read);
             assert_same(&format!("copy {replica}"), &read, &pattern(seed, BYTES));
         }
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The client's calls: one thread writes and reads back, another reads what nothing changes.
 
-use gnstor_tests::command::until;
-use gnstor_tests::{Guest, assert_same, pattern, volume};
+use gnstor_tests::{Guest, assert_same, pattern, read_copy, volume};
 use libgnstor::{Error, File, Rights};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -116,8 +115,7 @@ impl Calls {
             let file = other.client.open(name, Rights::Read).unwrap();
             for replica in 0..REPLICAS {
                 let mut read = vec![0; BYTES];
-                // It goes to no other copy, and an SSD may have no serving lease at the moment.
-                until("a copy is read", || file.read_replica_at(replica, 0, &mut read).is_ok());
+                read_copy(&file, replica, 0, &mut read);
                 assert_same(&format!("copy {replica} of {name}"), &read, &data);
             }
         }

@@ -3,7 +3,7 @@
 
 use super::{Array, BUILD_LIMIT, BYTES, Duration, until, within};
 use gnstor_tests::command::gnstor;
-use gnstor_tests::{Guest, assert_same, pattern, volume};
+use gnstor_tests::{Guest, assert_same, pattern, read_copy, volume};
 use libgnstor::Rights;
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ fn a_write_with_too_few_copies_waits_for_more() {
         });
         until(&array, "the array is healthy", |now| now["state"] == "healthy");
         for replica in 0..3 {
-            file.read_replica_at(replica, 0, &mut back).expect("each copy serves");
+            read_copy(&file, replica, 0, &mut back);
             assert_same("each copy", &back, &new);
         }
         drop((file, guest));
