@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For tests that need a mount or a loop device. Without one such a test fails, unless its user has said that
-//! it may be left out: a test that checks nothing must not look as if it had passed.
+//! For tests that need a mount or a loop device. Without one such a test fails, as it has checked nothing. A
+//! variable allows that it is left out.
 //!
 //! The test modules of the crates under `deengine/`, and the tests of the whole system, include this file by
 //! its path.

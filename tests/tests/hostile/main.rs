@@ -9,6 +9,7 @@
 mod attack;
 mod beside;
 mod calls;
+mod connects;
 mod cpu;
 mod deep;
 mod load;
