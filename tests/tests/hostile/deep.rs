@@ -17,13 +17,13 @@ const ATTACK: Duration = Duration::from_secs(120);
 
 /// Results of one run or of several.
 #[derive(Clone, Debug, Default)]
-struct Deep {
+pub(crate) struct Deep {
     /// I/Os a second of each run.
     rates: Vec<f64>,
     /// p99 of reads and of writes of each run, ms.
     reads: Vec<f64>,
     writes: Vec<f64>,
-    errors: Vec<String>,
+    pub(crate) errors: Vec<String>,
     cores: Cores,
 }
 
@@ -35,7 +35,7 @@ fn median(values: &[f64]) -> f64 {
 
 impl Deep {
     /// Runs the load on a volume of its own. `attackers` are process ids.
-    fn run(daemon: &str, time: Duration, array: &[u32], attackers: &[u32]) -> Self {
+    pub(crate) fn run(daemon: &str, time: Duration, array: &[u32], attackers: &[u32]) -> Self {
         let (watch, time) = (Watch::start(array, attackers), format!("{}ms", time.as_millis()));
         let load = ["--size", "2MiB", "--rw", "randrw", "--bs", "4k", "--clients", "1", "--replicas", "2"];
         let times = ["--warmup", "300ms", "--runtime", &time, "--io-timeout", "20s"];
@@ -59,7 +59,7 @@ impl Deep {
         Self { rates, reads: vec![p99("read")], writes: vec![p99("write")], errors, cores }
     }
 
-    fn add(&mut self, more: Self) {
+    pub(crate) fn add(&mut self, more: Self) {
         self.rates.extend(more.rates);
         self.reads.extend(more.reads);
         self.writes.extend(more.writes);
@@ -68,7 +68,7 @@ impl Deep {
     }
 
     /// Medians of the runs, in words.
-    fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let [rate, read, write] = [&self.rates, &self.reads, &self.writes].map(|values| median(values));
         let (most, errors) = (self.rates.iter().copied().fold(0.0, f64::max), self.errors.len());
         let least = self.rates.iter().copied().fold(f64::INFINITY, f64::min);

@@ -73,7 +73,7 @@ impl Load {
 }
 
 /// Writes and reads back until `stop` is set.
-pub(crate) fn checked_load(file: &libgnstor::File, first: u64, stop: &AtomicBool) -> Rounds {
+fn checked_load(file: &libgnstor::File, first: u64, stop: &AtomicBool) -> Rounds {
     let (begun, mut rounds) = (Instant::now(), Rounds::default());
     let mut back = vec![0; 16 * BLOCK];
     for round in first.. {
