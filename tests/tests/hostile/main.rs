@@ -14,6 +14,7 @@ mod cpu;
 mod deep;
 mod load;
 mod proxy;
+mod strangers;
 mod tls;
 
 use gnstor_hostile::talk::Talk;
