@@ -149,6 +149,8 @@ fn no_error_beside(what: &'static str, scene: fn() -> Scene, only: Option<Attack
         let (time, scene) = (Duration::from_secs(seconds), scene());
         let slice = (time / 8).clamp(Duration::from_secs(1), Duration::from_secs(20));
         let run = |attackers: &[u32]| Deep::run(&scene.up.daemon, slice, &scene.pids(), attackers);
+        let told = scene.attack(Duration::from_secs(1), seed, only).wait();
+        assert!(told.1 > 0, "the attackers do something: {}", told.0);
         let mut alone = run(&[]);
         let mut attackers = [0, 1].map(|i| {
             // Longer than the load: its last run may begin at the end of its time.
