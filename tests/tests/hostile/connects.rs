@@ -53,6 +53,7 @@ fn new_clients_of_the_same_host_connect_beside_an_attack_and_a_load() {
         volume(&honest.client, "v", 1 << 20, 1);
         let mut slow = Vec::new();
         for what in [None].into_iter().chain(KINDS.map(Some)) {
+            let name = what.map_or("no attack".into(), |attack| format!("{attack:?}"));
             let address = ssd_address(&up);
             let mut attackers: Vec<_> = what
                 .iter()
@@ -64,13 +65,13 @@ fn new_clients_of_the_same_host_connect_beside_an_attack_and_a_load() {
                 connects(&up, count)
             });
             let (middle, longest) = (times[times.len() / 2], times[times.len() - 1]);
-            println!("summary connect beside a load and {what:?}: p50 {middle:.1?}, longest {longest:.1?}");
+            println!("summary connect beside a load and {name}: p50 {middle:.1?}, longest {longest:.1?}");
             println!("  load: {}", load.summary());
             assert!(load.errors.is_empty(), "no error is allowed: {:?}", load.errors);
             let are_there = attackers.iter_mut().all(Attackers::are_there);
-            assert!(are_there, "{what:?}: a client was let in only after the attack");
+            assert!(are_there, "{name}: a client was let in only after the attack");
             if longest > LET_IN {
-                slow.push(format!("{what:?}: {longest:.1?}"));
+                slow.push(format!("{name}: {longest:.1?}"));
             }
         }
         assert!(slow.is_empty(), "a new client waits longer than {LET_IN:?} beside {slow:?}");
