@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor up` on a full disk. The disk is a file system of fixed size, if this process may mount one.
+//! `gnstor up` on a full disk. The disk is a file system of fixed size, so these tests need a mount.
 #![expect(clippy::disallowed_methods, reason = "the time of a shutdown is measured")]
 
+use crate::mounts::left_out;
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, volume, within};
@@ -33,7 +34,7 @@ impl Mounted {
         if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("nothing can be mounted here ({mounted:?}): not tested");
+        left_out("a mount", &mounted);
         None
     }
 

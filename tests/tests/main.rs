@@ -52,3 +52,5 @@ mod witness_tls;
 
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
+#[path = "../../deengine/testing/mounts.rs"]
+mod mounts;

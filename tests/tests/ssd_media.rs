@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files and devices for an SSD process that are unusual, in use, too small, or incomplete.
 
+use crate::mounts::left_out;
 use gnstor_array::media::{self, Plan};
 use gnstor_tests::command::{
     BUILD_LIMIT, GNSTOR, Guard, LIMIT, Running, SsdProcess, Up, gnstor, run_for, signal, wait,
@@ -181,9 +182,7 @@ fn a_block_device_is_an_ssd_when_it_is_blank_or_given_up() {
         let device = match made {
             Ok(made) if made.status.success() => String::from_utf8_lossy(&made.stdout).trim().to_owned(),
             made => {
-                return eprintln!(
-                    "no loop device is to be had here ({made:?}): tested in gnstor-flash on a file"
-                );
+                return left_out("a loop device", &made);
             }
         };
         let _detached = Detached(&device);

@@ -26,6 +26,8 @@ mod logs;
 mod map3;
 mod media;
 mod model;
+#[path = "../../testing/mounts.rs"]
+mod mounts;
 mod moves;
 mod numbers;
 mod opcodes;

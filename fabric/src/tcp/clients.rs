@@ -132,6 +132,13 @@ mod tests {
     fn it_takes_many_clients_to_hold_all_that_a_host_may_have() {
         let _deadline = deadline();
         assert_eq!([clients_to_hold_all(2), clients_to_hold_all(FEW_ENTRIES)], [389, 98]);
+        // One connection to the daemon has 64 ids. Whatever they take, a further client finds its few.
+        for entries in [2, 64, FEW_ENTRIES] {
+            let mut clients = Clients::default();
+            (1..=64).for_each(|id| _ = greedy(&mut clients, client(id), entries));
+            let found = greedy(&mut clients, client(65), FEW_ENTRIES / FEW_QUEUE_PAIRS);
+            assert_eq!(found, FEW_QUEUE_PAIRS, "beside 64 clients with queue pairs of {entries} entries");
+        }
     }
 
     #[test]

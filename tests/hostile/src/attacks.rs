@@ -32,7 +32,8 @@ pub enum Attack {
     Capsules,
     /// Connections that open and close.
     Flicker,
-    /// Thousands of admin queues whose host proves nothing.
+    /// Thousands of admin queues whose host proves nothing. On half of the connections it begins a proof, and
+    /// replies to each challenge without the secret.
     Unproven,
     /// Good frames, a byte at a time on many connections, so that each frame takes a second or longer.
     Slow,
@@ -84,6 +85,8 @@ pub struct Tally {
     pub refused: u64,
     /// Commands of the insider that succeeded.
     pub succeeded: u64,
+    /// Challenges of SSDs to which a reply without the secret was sent.
+    pub challenged: u64,
 }
 
 impl Attack {
@@ -124,6 +127,7 @@ pub fn run(
             recorded: &recorded,
             frames: 0,
             succeeded: 0,
+            challenged: 0,
             refused: false,
         };
         let ended = match Attack::ALL[place] {
@@ -143,6 +147,7 @@ pub fn run(
         tally.frames += attacker.frames;
         tally.refused += u64::from(attacker.refused);
         tally.succeeded += attacker.succeeded;
+        tally.challenged += attacker.challenged;
         tally.ended += u64::from(ended.is_err());
     }
     tally
@@ -157,13 +162,14 @@ fn connect_command(qid: u16) -> gnstor_proto::nvme::Sqe {
     sqe
 }
 
-struct Attacker<'a> {
-    address: SocketAddr,
-    random: &'a mut Random,
+pub(crate) struct Attacker<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) random: &'a mut Random,
     recorded: &'a [Vec<u8>],
-    frames: u64,
+    pub(crate) frames: u64,
     /// Commands of the insider that succeeded.
     succeeded: u64,
+    pub(crate) challenged: u64,
     /// The array gave the attack no queue.
     refused: bool,
 }
@@ -327,27 +333,6 @@ impl Attacker<'_> {
             let mut talk = Talk::connect(self.address)?;
             self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
         }
-        Ok(())
-    }
-
-    /// Each queue has a controller until the time for its host's proof is over. If the SSD asks for no proof,
-    /// it has one for a while longer.
-    fn unproven(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
-        if held.len() > 200 {
-            held.clear();
-        }
-        let mut talk = Talk::connect(self.address)?;
-        for conn in 1..=512 {
-            self.frames += 2;
-            if !talk.open(conn, 0, 0)? {
-                // The host has as many queues as it may have, so it drops all and begins again.
-                held.clear();
-                return Ok(());
-            }
-            talk.connect_queue(conn, 0, 0, CNTLID_ANY)?;
-            talk.sent.clear();
-        }
-        held.push(talk);
         Ok(())
     }
 

@@ -17,5 +17,6 @@ pub mod frames;
 pub mod hello;
 pub mod insider;
 pub mod mutate;
+pub mod proof;
 pub mod random;
 pub mod talk;

@@ -44,8 +44,9 @@ fn main() -> ExitCode {
     };
     let tally = run(address, seed, Duration::from_secs(seconds), only, insider);
     println!(
-        "{} frames; {} attacks ended by the array, {} found no queue; {} commands of the insider succeeded",
-        tally.frames, tally.ended, tally.refused, tally.succeeded
+        "{} frames; {} attacks ended by the array, {} found no queue; {} commands of the insider succeeded; \
+         {} replies to challenges",
+        tally.frames, tally.ended, tally.refused, tally.succeeded, tally.challenged
     );
     for (attack, count) in Attack::ALL.iter().zip(tally.attacks) {
         println!("{count:8} {attack:?}");

@@ -26,7 +26,7 @@ pub struct Talk {
     /// Frames sent.
     pub sent: Vec<Vec<u8>>,
     /// Memory that the array may read and write.
-    memory: Vec<u8>,
+    pub(crate) memory: Vec<u8>,
     /// The client that it claims to be.
     pub client: ClientId,
     cid: u16,
@@ -113,7 +113,13 @@ impl Talk {
     fn answer(&mut self, got: &Got) -> std::io::Result<()> {
         let (conn, tag) = (got.conn, got.word(0));
         match got.kind {
-            kind::TO_OWNER => self.record(frames::done(conn, tag, 0, &[])),
+            kind::TO_OWNER => {
+                let (at, data) = (got.word(4) as usize, got.fields.get(21..).unwrap_or_default());
+                if let Some(memory) = self.memory.get_mut(at..at + data.len()) {
+                    memory.copy_from_slice(data);
+                }
+                self.record(frames::done(conn, tag, 0, &[]))
+            }
             kind::FROM_OWNER => {
                 let (at, bytes) = (got.word(4) as usize, got.word(16) as usize);
                 let data = self.memory.get(at..at + bytes).map(<[u8]>::to_vec);

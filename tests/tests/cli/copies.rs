@@ -2,6 +2,7 @@
 //! `gnstor cp` with files, links, devices and pipes, and with volumes that it did not make.
 
 use super::*;
+use crate::mounts::left_out;
 
 /// No partial file is left.
 fn nothing_partial(folder: &Folder) {
@@ -174,7 +175,7 @@ fn copies_go_through_pipes() {
     });
 }
 
-/// A loop device over a file, until the end of a test; `None` if this process may make none.
+/// A loop device over a file, until the end of a test; `None` where the test may be left out.
 struct Loop(String);
 
 impl Loop {
@@ -185,9 +186,7 @@ impl Loop {
                 Some(Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
             }
             made => {
-                eprintln!(
-                    "no loop device can be made here ({made:?}): copies of block devices are not tested"
-                );
+                left_out("a loop device", &made);
                 None
             }
         }

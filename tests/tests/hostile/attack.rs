@@ -177,7 +177,7 @@ fn the_load_beside_each_attack_has_no_error_and_goes_on() {
 }
 
 /// How long new clients take to connect to all SSDs, to open a volume and to read it.
-fn connects(up: &Up, count: u32) -> Vec<Duration> {
+pub(crate) fn connects(up: &Up, count: u32) -> Vec<Duration> {
     let one = |nth| {
         let start = Instant::now();
         let new = guest(&up.daemon, &format!("new{nth}"));

@@ -84,7 +84,7 @@ pub(crate) struct Scene {
     pub(crate) up: Up,
     /// SSDs in their own processes.
     ssds: Vec<SsdProcess>,
-    pub(crate) address: SocketAddr,
+    address: SocketAddr,
     /// Arguments of the hostile clients.
     says: Vec<String>,
     /// The client whose rights they use.
@@ -99,7 +99,7 @@ impl Scene {
     }
 
     /// SSDs ask for no proof, so hostile clients can claim to be one that has rights to a volume.
-    fn of_insiders() -> Self {
+    pub(crate) fn of_insiders() -> Self {
         let start = |index: &str| {
             let sizes = ["--preset", "null", "--size", "64MiB", "--index", index];
             SsdProcess::start("127.0.0.1:0", &sizes)
@@ -117,6 +117,24 @@ impl Scene {
         let says = vec!["--as".into(), insider];
         let address = addresses[0].parse().expect("an address and a port");
         Self { up, ssds, address, says, _owner: Some((file, owner)) }
+    }
+
+    /// Starts hostile clients, who use the rights of the scene.
+    pub(crate) fn attack(&self, time: Duration, seed: u64, only: Option<Attack>) -> Attackers {
+        let says: Vec<&str> = self.says.iter().map(String::as_str).collect();
+        Attackers::start_as(&says, self.address, time, seed, only)
+    }
+
+    /// The processes of the array.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        [self.up.pid()].into_iter().chain(self.ssds.iter().map(SsdProcess::pid)).collect()
+    }
+
+    /// Ends the array. No client may use it any more.
+    pub(crate) fn end(self) {
+        drop(self._owner);
+        self.up.end("-TERM");
+        self.ssds.into_iter().for_each(|ssd| _ = ssd.end("-TERM"));
     }
 
     /// Memory of the process that is attacked, in MiB.
@@ -142,13 +160,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         let _ = load.run(alone / 4);
         let mut quiet = load.run(alone);
         let before = scene.memory();
-        let array: Vec<u32> =
-            [scene.up.pid()].into_iter().chain(scene.ssds.iter().map(SsdProcess::pid)).collect();
-        let says: Vec<&str> = scene.says.iter().map(String::as_str).collect();
-        let attackers = [0, 1].map(|i| {
-            Attackers::start_as(&says, scene.address, time, seed.wrapping_mul(1000).wrapping_add(i), only)
-        });
-        let watch = Watch::start(&array, &[attackers[0].pid(), attackers[1].pid()]);
+        let attackers = [0, 1].map(|i| scene.attack(time, seed.wrapping_mul(1000).wrapping_add(i), only));
+        let watch = Watch::start(&scene.pids(), &[attackers[0].pid(), attackers[1].pid()]);
         // The load runs in slices. So memory that grows for ever can be told from memory that a quota bounds.
         let mut beside = load.run(time / 4);
         let mut memory = vec![scene.memory()];
@@ -182,9 +195,7 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         let keep = number("GNSTOR_HOSTILE_KEEP", 10);
         assert!(keeps * 100.0 >= keep as f64, "it keeps {keeps:.2}, and was to keep {keep} %");
         drop(load);
-        drop(scene._owner);
-        scene.up.end("-TERM");
-        scene.ssds.into_iter().for_each(|ssd| _ = ssd.end("-TERM"));
+        scene.end();
     });
 }
 

@@ -9,10 +9,12 @@
 mod attack;
 mod beside;
 mod calls;
+mod connects;
 mod cpu;
 mod deep;
 mod load;
 mod proxy;
+mod strangers;
 mod tls;
 
 use gnstor_hostile::talk::Talk;

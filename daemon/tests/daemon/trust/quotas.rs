@@ -3,6 +3,7 @@
 
 use super::*;
 use gnstor_daemon::core::Quotas;
+use gnstor_proto::slba::ClientId;
 
 #[test]
 fn ids_are_bounded_for_a_connection_and_come_back_with_it() {
@@ -125,5 +126,76 @@ fn one_principal_leaves_places_among_the_readers_of_a_volume_to_others() {
         anna.open("v", a, Rights::Read).await.expect("others find a place");
         ben.release("v", ids[0]).await.unwrap();
         ben.open("v", ids[3], Rights::Read).await.expect("a place came back");
+    });
+}
+
+/// Connections come one after the other. Each takes what it may of a volume and closes. Returns how many ids
+/// hold it then.
+async fn hold_all(daemon: &Daemon, name: Option<&'static str>) -> usize {
+    let mut held = 0;
+    loop {
+        let (mut next, before) = (Client::connect(daemon, name).await, held);
+        while let Ok(id) = next.register().await {
+            if next.open("v", id, Rights::Read).await.is_err() {
+                break;
+            }
+            held += 1;
+        }
+        if held == before {
+            return held;
+        }
+    }
+}
+
+/// What connections that closed had open stays for a minute, so a chain of them takes more than one may.
+#[test]
+fn a_chain_of_connections_may_hold_all_ids_or_all_opens_of_a_daemon_without_proof() {
+    let _deadline = Deadline::after(LIMIT);
+    let small = Quotas { connection_ids: 3, spared_opens: 2, idle_ms: 1, ..Quotas::default() };
+    let all_ids = Quotas { ids: ClientId::new(12).unwrap(), ..small };
+    for (quotas, word) in [(all_ids, "client ids"), (Quotas { opens: 12, ..small }, "volumes open")] {
+        let mut config = config();
+        config.core.quotas = quotas;
+        let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+        run(async {
+            let mut first = Client::connect(&daemon, None).await;
+            let id = first.register().await.unwrap();
+            first.create("v", id).await.unwrap();
+            drop(first);
+            assert_eq!(hold_all(&daemon, None).await, 12, "{word}");
+            let mut other = Client::connect(&daemon, None).await;
+            let late = match other.register().await {
+                Ok(id) => other.open("v", id, Rights::Read).await,
+                Err(status) => Err(status),
+            };
+            refused(late, Code::ResourceExhausted, word);
+            assert_eq!(other.get("v").await.unwrap().readers.len(), 12, "none has given way");
+        });
+    }
+}
+
+/// With proofs one principal cannot: four take all opens by their quotas together, and sixteen all ids.
+#[test]
+fn four_principals_together_may_hold_all_opens_and_sixteen_all_ids() {
+    let _deadline = Deadline::after(LIMIT);
+    let own = Quotas::default();
+    assert_eq!(4 * own.principal_opens, own.opens);
+    assert!((15 * own.principal_ids..=16 * own.principal_ids).contains(&own.ids.get().into()));
+    // The same with two principals.
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { principal_opens: 6, opens: 12, spared_opens: 2, ..own };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut root = Client::connect(&daemon, Some("root")).await;
+        let id = root.register().await.unwrap();
+        root.create("v", id).await.unwrap();
+        for name in ["anna", "ben"] {
+            root.share("v", name, Right::Read).await.unwrap();
+        }
+        assert_eq!(hold_all(&daemon, Some("anna")).await, 6);
+        root.open("v", id, Rights::Read).await.expect("one principal leaves opens to others");
+        root.release("v", id).await.unwrap();
+        assert_eq!(hold_all(&daemon, Some("ben")).await, 6);
+        refused(root.open("v", id, Rights::Read).await, Code::ResourceExhausted, "volumes open");
     });
 }

@@ -12,6 +12,8 @@ mod frames;
 mod fuzz;
 mod geometry;
 mod killed;
+#[path = "../../../testing/mounts.rs"]
+mod mounts;
 mod notes;
 mod private;
 mod readers;

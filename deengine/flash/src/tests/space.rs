@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Disk space: reserved when a file is made. In a sparse file, writes wait for space.
 
+use super::mounts::left_out;
 use super::*;
 use crate::file::{Size, Syncs};
 use std::fs::{File, OpenOptions};
@@ -9,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file system of the test's own, if this process may mount one.
+/// A file system of the test's own; `None` where the test may be left out.
 pub(super) struct Mounted(pub(super) tempfile::TempDir);
 
 impl Mounted {
@@ -19,7 +20,7 @@ impl Mounted {
         if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("nothing can be mounted here ({mounted:?}): tested on /dev/full only");
+        left_out("a mount", &mounted);
         None
     }
 

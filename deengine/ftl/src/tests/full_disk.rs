@@ -3,6 +3,7 @@
 //! room is made, everything acknowledged is there.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
+use super::mounts::left_out;
 use super::*;
 use crate::restore::Origin;
 use gnstor_flash::{DataFile, FileStore};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A file system of the test's own, if this process may mount one.
+/// A file system of the test's own; `None` where the test may be left out.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -24,7 +25,7 @@ impl Mounted {
         if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("nothing can be mounted here ({mounted:?}): not tested");
+        left_out("a mount", &mounted);
         None
     }
 

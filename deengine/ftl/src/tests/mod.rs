@@ -16,6 +16,8 @@ mod locks;
 #[path = "../../../testing/long.rs"]
 mod long;
 mod model;
+#[path = "../../../testing/mounts.rs"]
+mod mounts;
 mod rebuild;
 mod slow_disk;
 #[path = "../../../testing/slow_store.rs"]

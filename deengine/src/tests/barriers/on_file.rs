@@ -2,6 +2,7 @@
 //! SSDs in files on slow and on full disks, in real time.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 
+use super::super::mounts::left_out;
 use super::super::slow_store::{SlowStore, barrier_time, still_after};
 use super::*;
 use gnstor_flash::{DataFile, FileStore, Store};
@@ -203,7 +204,7 @@ impl Mounted {
         if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(folder));
         }
-        eprintln!("nothing can be mounted here ({mounted:?}): not tested");
+        left_out("a mount", &mounted);
         None
     }
 
