@@ -198,6 +198,11 @@ impl Lane {
         self.sent == self.request.blocks
     }
 
+    /// It is a write that is sent in part.
+    pub(super) fn is_midway(&self) -> bool {
+        self.request.is_write && self.head != NONE && self.issued > 0 && !self.is_all_sent()
+    }
+
     /// Number of parts in the request's first `blocks` blocks.
     pub(super) fn parts(&self, volume: &Volume, blocks: u32) -> u32 {
         let (shift, vba) = (volume.cut_shift(), self.request.vba);

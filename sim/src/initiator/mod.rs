@@ -146,6 +146,18 @@ impl Initiator {
         self.completions.push_back((ssd, completion));
     }
 
+    /// Whether its passes have taken all that arrived.
+    #[must_use]
+    pub fn has_taken_all(&self) -> bool {
+        self.completions.is_empty()
+    }
+
+    /// Whether a part of some write is sent, and another one is not.
+    #[must_use]
+    pub fn is_midway(&self) -> bool {
+        self.lanes.iter().any(Lane::is_midway)
+    }
+
     /// The volume.
     #[must_use]
     pub fn volume(&self) -> &Volume {

@@ -25,15 +25,16 @@ pub trait Host {
 impl Initiator {
     /// Makes passes of all warps in turn until none changes anything.
     pub fn run(&mut self, host: &mut impl Host) {
-        loop {
-            let mut is_quiet = true;
-            for warp in 0..self.warps.len() {
-                is_quiet &= !self.pass(warp, host);
-            }
-            if is_quiet {
-                return;
-            }
+        while self.run_once(host) {}
+    }
+
+    /// Makes one pass of each warp. Returns whether it changed anything.
+    pub fn run_once(&mut self, host: &mut impl Host) -> bool {
+        let mut has_changed = false;
+        for warp in 0..self.warps.len() {
+            has_changed |= self.pass(warp, host);
         }
+        has_changed
     }
 
     /// From now on commands go by another map. If a part of a write was sent by the map before, the write

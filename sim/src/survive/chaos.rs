@@ -18,6 +18,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
     Start(usize),
+    /// An SSD of a storm is killed, until then.
+    Down(usize, Time),
+    EndDaemon,
+    /// The daemon with this number reaches this SSD no more; then both and another SSD are killed.
+    Tear(u64, u16),
+    Torn(u64, [usize; 2]),
     NewDaemon,
     Heal(usize),
 }
@@ -28,6 +34,8 @@ pub(super) struct Chaos {
     /// Faults happen until then.
     pub(super) until: Time,
     next_at: Time,
+    /// No fault happens before.
+    pub(super) has_begun: bool,
     endings: BTreeMap<(Time, u64), Ending>,
     count: u64,
     /// Of the faults in the order of their numbers, the ones that are left out.
@@ -43,6 +51,8 @@ pub(super) struct Chaos {
     disturbed_until: Time,
 }
 
+/// The kind of fault that only happens when voters are asked to hold a map.
+pub(super) const TEAR: usize = 11;
 /// A fault that is aimed happens within so many us.
 const AIMED: u32 = 400_000;
 /// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
@@ -54,7 +64,8 @@ impl Chaos {
         Self {
             dice,
             until,
-            next_at: Time::from_ns(300_000_000),
+            next_at: Time::NEVER,
+            has_begun: false,
             endings: BTreeMap::new(),
             count: 0,
             without,
@@ -66,6 +77,13 @@ impl Chaos {
         }
     }
 
+    /// From now on faults happen, for this time.
+    pub(super) fn begin(&mut self, now: Time, runs: Span) -> Time {
+        self.has_begun = true;
+        (self.next_at, self.until) = (now, now + runs);
+        now
+    }
+
     /// The map changes, or a daemon starts: the next fault comes soon. Returns when.
     pub(super) fn aim(&mut self, now: Time) -> Time {
         let within = Span::from_ns(u64::from(1 + self.dice.below(AIMED)) * 1_000);
@@ -74,17 +92,22 @@ impl Chaos {
     }
 
     /// A fault acts until then.
-    fn disturbs(&mut self, until: Time) {
+    pub(super) fn disturbs(&mut self, until: Time) {
         self.disturbed_until = self.disturbed_until.max(until + ECHO);
     }
 
     /// A time of each order of magnitude from 2^10 us on, below 2^`most` us.
-    fn span(&mut self, most: u32) -> Span {
+    pub(super) fn span(&mut self, most: u32) -> Span {
         let order = 10 + self.dice.below(most - 10);
         Span::from_ns((u64::from(1u32 << order) + u64::from(self.dice.below(1 << order))) * 1_000)
     }
 
-    fn end_at(&mut self, at: Time, ending: Ending) {
+    /// When something of a fault is to come.
+    pub(super) fn ends_at(&self) -> Time {
+        self.endings.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at)
+    }
+
+    pub(super) fn end_at(&mut self, at: Time, ending: Ending) {
         self.count += 1;
         self.endings.insert((at, self.count), ending);
     }
@@ -97,6 +120,10 @@ impl World {
         while let Some(entry) = self.chaos.endings.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove() {
                 Ending::Start(ssd) => self.start(ssd),
+                Ending::Down(ssd, until) => self.storms(ssd, until),
+                Ending::EndDaemon => _ = self.end_daemon(),
+                Ending::Tear(daemon, ssd) => self.tears(daemon, ssd),
+                Ending::Torn(daemon, ssds) => self.torn(daemon, ssds),
                 Ending::NewDaemon => self.new_daemon(),
                 Ending::Heal(ssd) => self.nodes[ssd].bench.faults.clear(),
             }
@@ -106,10 +133,12 @@ impl World {
             let wait = every / 1000 * u64::from(self.chaos.dice.below(2_000));
             self.chaos.next_at = now + Span::from_ps(wait.max(1_000_000));
             self.fault();
+            if self.shape.pairs && self.chaos.dice.below(3) == 0 {
+                self.fault();
+            }
         }
         let next = if now < self.chaos.until { self.chaos.next_at } else { Time::NEVER };
-        let ends = self.chaos.endings.first_key_value().map(|((at, _), _)| *at);
-        next.min(ends.unwrap_or(Time::NEVER))
+        next.min(self.chaos.ends_at())
     }
 
     /// One fault. The dice are thrown for a fault that is left out, too.
@@ -125,6 +154,11 @@ impl World {
             drawn -= odds[kind];
             kind += 1;
         }
+        self.happens(kind);
+    }
+
+    /// A fault of this kind.
+    pub(super) fn happens(&mut self, kind: usize) {
         let number = self.chaos.drawn;
         self.chaos.drawn += 1;
         let own = self.chaos.dice.bits();
@@ -142,7 +176,11 @@ impl World {
             4 => self.cut_link(),
             5 => self.end_daemon(),
             6 => self.end_client(),
-            _ => self.spoil_media(),
+            7 => self.spoil_media(),
+            8 => self.stall_kernel(),
+            9 => self.set_apart(),
+            TEAR => self.begin_tear(),
+            _ => self.begin_storm(),
         };
         self.chaos.dice = before;
         if let Some(what) = what {
@@ -152,7 +190,7 @@ impl World {
         }
     }
 
-    fn any(&mut self, count: usize) -> usize {
+    pub(super) fn any(&mut self, count: usize) -> usize {
         self.chaos.dice.below(u32::try_from(count).expect("few")) as usize
     }
 
@@ -243,11 +281,15 @@ impl World {
         };
         let way = if self.chaos.dice.below(2) == 0 { Way::Up } else { Way::Down };
         self.post.cut(host, ssd, way, self.post.now + span);
+        let beside = if matches!(host, Host::Client(_)) { self.kill_beside(4) } else { String::new() };
         if !matches!(host, Host::Client(_)) {
             self.chaos.disturbs(self.post.now + span);
         }
         self.post.stats.fault(Fault::LinkCut);
-        Some(format!("{host:?} and SSD {ssd}: nothing goes {way:?} for {} ms", span.as_ns() / 1_000_000))
+        Some(format!(
+            "{host:?} and SSD {ssd}: nothing goes {way:?} for {} ms{beside}",
+            span.as_ns() / 1_000_000
+        ))
     }
 
     fn end_daemon(&mut self) -> Option<String> {
@@ -276,7 +318,8 @@ impl World {
         let until = self.post.now + span;
         self.clients[client].die(&mut self.post, until);
         self.wake_client(client, until);
-        Some(format!("client {client} is killed, for {} ms", span.as_ns() / 1_000_000))
+        let beside = self.kill_beside(4);
+        Some(format!("client {client} is killed, for {} ms{beside}", span.as_ns() / 1_000_000))
     }
 
     fn spoil_media(&mut self) -> Option<String> {
@@ -333,7 +376,8 @@ impl World {
             match ending {
                 Ending::Start(ssd) => self.start(ssd),
                 Ending::NewDaemon => self.new_daemon(),
-                Ending::Heal(_) => {}
+                Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
+                Ending::Tear(..) | Ending::Torn(..) => {}
             }
         }
         for ssd in 0..self.nodes.len() {

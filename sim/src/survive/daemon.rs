@@ -11,7 +11,7 @@ use crate::survive::end::{News as QueueNews, Port, Queue, Who};
 use crate::survive::wire::{Body, Host, Item, Post};
 use gnstor_base::time::Time;
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{Core, CoreConfig, Effect, MapFormat, Stop, Ticket};
+use gnstor_daemon::core::{Command, Core, CoreConfig, Effect, MapFormat, Stop, Ticket};
 use gnstor_daemon::server::link::{Link, News, Output};
 use gnstor_daemon::{Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminQueue, ChannelError};
@@ -43,6 +43,8 @@ pub(super) struct Daemon {
     next_ticket: u64,
     watches: bool,
     pub(super) stopped: Option<Stop>,
+    /// It asks voters to hold a map.
+    pub(super) has_news: bool,
     /// Its process does nothing before.
     pub(super) still_until: Time,
 }
@@ -88,6 +90,7 @@ impl Daemon {
             next_ticket: 0,
             watches: false,
             stopped: None,
+            has_news: false,
             still_until: Time::ZERO,
         }
     }
@@ -162,6 +165,7 @@ impl Daemon {
             any = true;
             match effect {
                 Effect::Command { id, ssd, command } => {
+                    self.has_news |= matches!(command, Command::MapHold { .. });
                     self.lines[usize::from(ssd)].link.give(id, command);
                 }
                 Effect::Reply { ticket, result } => {

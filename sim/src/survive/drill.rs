@@ -11,6 +11,7 @@
 use crate::survive::stats::Path;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
+use gnstor_proto::placement::map3::State3;
 
 /// The daemon serves within this time.
 const SERVES: Span = Span::from_ms(20_000);
@@ -26,6 +27,9 @@ impl World {
         let (slow, step) = (self.chaos.dice.below(count), 1 + self.chaos.dice.below(count - 1));
         let of = |at: u32| usize::from(voters[(at % count) as usize]);
         let (slow, dead) = (of(slow), of(slow + step));
+        if !self.has_others(dead) {
+            return true;
+        }
         self.post.stats.path(Path::Drilled);
         self.say(|| format!("drill: a daemon starts, SSD {slow} is slow, and SSD {dead} is killed"));
         let numbers: Vec<u64> = self.daemons.iter().map(|daemon| daemon.number).collect();
@@ -49,6 +53,15 @@ impl World {
         }
         self.start(dead);
         self.history.violation.is_none()
+    }
+
+    /// Whether the map has another SSD than this one. Volumes of one replica may all be on one, if the others
+    /// are out. Without it no daemon knows the volumes.
+    fn has_others(&self, dead: usize) -> bool {
+        let fleet = self.leader().and_then(|daemon| daemon.core.fleet());
+        fleet.is_some_and(|fleet| {
+            fleet.ssds.iter().any(|ssd| usize::from(ssd.index) != dead && ssd.state == State3::In)
+        })
     }
 
     fn between(&mut self, least_ms: u32, most_ms: u32) -> Span {

@@ -174,7 +174,7 @@ impl History {
     pub(super) fn granted(&mut self, life: Life, lease_epoch: u32, now: Time) {
         let Some(volume) = self.volumes.get_mut(&life) else { return };
         if lease_epoch > volume.granted.0 {
-            volume.granted = (lease_epoch, now);
+            (volume.granted, self.has_news) = ((lease_epoch, now), true);
         } else if lease_epoch == volume.granted.0 {
             let facts = format!("volume {}: lease {lease_epoch}", life.0.get());
             self.broken(now, "a write lease was granted twice (rule 8)", facts);

@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | `shape` | what a seed draws |
-//! | `world`, `life`, `chaos` | the loop, starts and ends, the faults |
+//! | `world`, `life`, `chaos`, `storm` | the loop, starts and ends, the faults |
 //! | `rest`, `drill`, `swap`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
@@ -34,6 +34,7 @@ pub mod planted;
 mod rest;
 mod shape;
 pub mod stats;
+mod storm;
 mod swap;
 mod wire;
 mod world;

@@ -11,6 +11,10 @@ use gnstor_proto::placement::map3::State3;
 
 /// Everything is well within this time after the last fault.
 const HEALS: Span = Span::from_ms(60_000);
+/// No fault happens before that time, and none before the first write, if it comes soon.
+const UNDISTURBED: Span = Span::from_ms(300);
+const FIRST_WRITE: Span = Span::from_ms(3_000);
+const SOON: Span = Span::from_ms(20);
 /// Interval of looks whether it is.
 const LOOK: Span = Span::from_ms(250);
 /// Looks at an absent SSD that is there until the operator calls its copies lost: 10 s.
@@ -23,6 +27,7 @@ const READS: Span = Span::from_ms(400);
 impl World {
     /// Plays the world to its end, or until something is wrong.
     pub(super) fn play(&mut self) {
+        self.set_out();
         self.run(self.chaos.until);
         if self.history.violation.is_some() {
             return;
@@ -55,6 +60,21 @@ impl World {
             }
             self.run(self.post.now + LOOK);
         }
+    }
+
+    /// The array starts. In most worlds no fault happens before a write is acknowledged: otherwise many never
+    /// serve.
+    fn set_out(&mut self) {
+        self.run(self.post.now + UNDISTURBED);
+        let most = self.post.now + FIRST_WRITE;
+        while !self.shape.early
+            && self.post.stats.of_path(Path::WriteAcked) == 0
+            && self.post.now < most
+            && self.history.violation.is_none()
+        {
+            self.run(self.post.now + SOON);
+        }
+        self.begin_faults();
     }
 
     /// Waits until all is well. Returns false if something is wrong.

@@ -30,12 +30,32 @@ pub(super) struct Odds {
     pub(super) daemon: u32,
     pub(super) client: u32,
     pub(super) media: u32,
+    pub(super) stall: u32,
+    pub(super) apart: u32,
+    pub(super) storm: u32,
 }
 
 impl Odds {
-    pub(super) fn all(&self) -> [u32; 8] {
-        let Self { reset, still, kill, power, cut, daemon, client, media } = *self;
-        [reset, still, kill, power, cut, daemon, client, media]
+    /// The odds of single faults. Each is 0 in half of the worlds.
+    fn draw(dice: &mut Dice) -> Self {
+        let mut odd = |weight: u32| if dice.below(2) == 0 { 0 } else { 1 + dice.below(weight) };
+        Self {
+            reset: odd(8),
+            still: odd(6),
+            kill: odd(6),
+            power: odd(6),
+            cut: odd(4),
+            daemon: odd(4),
+            client: odd(3),
+            media: odd(3),
+            ..Self::default()
+        }
+    }
+
+    /// All kinds.
+    pub(super) fn all(&self) -> [u32; 11] {
+        let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm } = *self;
+        [reset, still, kill, power, cut, daemon, client, media, stall, apart, storm]
     }
 }
 
@@ -51,6 +71,8 @@ pub(super) struct Shape {
     /// Of a hundred requests of a writer so many are writes; of these so many zeroes, and so many FUA.
     pub(super) mix: [u32; 3],
     pub(super) pause: Span,
+    /// What a pass of a client's kernel takes, if it does something. Maps may come between two passes.
+    pub(super) pass: Span,
     /// Requests between Open and Release, at most.
     pub(super) requests: u32,
     pub(super) deletes_permille: u32,
@@ -69,6 +91,12 @@ pub(super) struct Shape {
     pub(super) both: bool,
     /// Faults happen when the map changes and when a daemon starts, beside those at any time.
     pub(super) aims: bool,
+    /// Faults happen from the start on, also before the array serves.
+    pub(super) early: bool,
+    /// Voters and the daemon die while a map becomes active.
+    pub(super) tears: bool,
+    /// Two faults happen together.
+    pub(super) pairs: bool,
     /// Clients ask places that fill for blocks, which no client of the product does.
     pub(super) probes: bool,
     /// When all is whole, a daemon starts while one SSD is slow and another one is killed.
@@ -91,23 +119,16 @@ impl Shape {
             chunk_shift: u8::try_from(dice.below(4)).expect("small"),
         });
         let volumes = volumes.collect();
-        let mut odd = |weight: u32| if dice.below(2) == 0 { 0 } else { 1 + dice.below(weight) };
-        let odds = Odds {
-            reset: odd(8),
-            still: odd(6),
-            kill: odd(6),
-            power: odd(6),
-            cut: odd(4),
-            daemon: odd(4),
-            client: odd(3),
-            media: odd(3),
-        };
+        let odds = Odds::draw(&mut dice);
         // Draws of their own, so that the others stay as they are.
         let mut more = Dice::new(seed, 7);
         let depth = of(&mut more, &[2, 3, 32, 32]);
         let mut one_in = |n: u32| more.below(n) == 0;
         let (both, aims, probes, drills) = (one_in(2), one_in(3), one_in(2), one_in(4));
-        let swaps = one_in(4);
+        let (swaps, pairs, tears, early) = (one_in(4), one_in(3), one_in(4), one_in(4));
+        let pass = Span::from_ns(1_000 * u64::from(of(&mut more, &[0, 0, 20, 200, 2_000])));
+        let mut odd = |weight: u32| if more.below(2) == 0 { 0 } else { 1 + more.below(weight) };
+        let odds = Odds { stall: odd(6), apart: odd(6), storm: odd(3), ..odds };
         let late_1_of = of(&mut dice, &[0, 0, 3000, 300, 60]);
         Self {
             ssds: u16::try_from(ssds).expect("few"),
@@ -133,6 +154,10 @@ impl Shape {
             one_loss: dice.below(2) == 0,
             both,
             aims,
+            pass,
+            pairs,
+            tears,
+            early,
             probes,
             drills,
             swaps,

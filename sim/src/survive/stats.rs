@@ -37,11 +37,15 @@ pub enum Fault {
     Media,
     DaemonKilled,
     ClientKilled,
+    Stalled,
+    Apart,
+    Storm,
+    Torn,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Late,
         Self::Reset,
         Self::Closed,
@@ -53,6 +57,10 @@ impl Fault {
         Self::Media,
         Self::DaemonKilled,
         Self::ClientKilled,
+        Self::Stalled,
+        Self::Apart,
+        Self::Storm,
+        Self::Torn,
     ];
 
     /// What it is, for people.
@@ -69,6 +77,10 @@ impl Fault {
             Self::Media => "media had errors",
             Self::DaemonKilled => "the daemon was killed",
             Self::ClientKilled => "a client was killed",
+            Self::Stalled => "a client's kernel stood still",
+            Self::Apart => "an SSD and clients were cut off from the others",
+            Self::Storm => "all SSDs were killed one after another",
+            Self::Torn => "voters and the daemon died when a map was active",
         }
     }
 }
@@ -84,6 +96,7 @@ pub enum Path {
     ReadDone,
     ReadFailed,
     Retry,
+    Stalled,
     StartsOver,
     QueueBroke,
     Reconnected,
@@ -98,13 +111,14 @@ pub enum Path {
     OperatorHelped,
     CalledLost,
     Probed,
+    Pinned,
     Drilled,
     Swapped,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -112,6 +126,7 @@ impl Path {
         Self::ReadDone,
         Self::ReadFailed,
         Self::Retry,
+        Self::Stalled,
         Self::StartsOver,
         Self::QueueBroke,
         Self::Reconnected,
@@ -126,6 +141,7 @@ impl Path {
         Self::OperatorHelped,
         Self::CalledLost,
         Self::Probed,
+        Self::Pinned,
         Self::Drilled,
         Self::Swapped,
     ];
@@ -140,6 +156,7 @@ impl Path {
             Self::ReadDone => "a read brought data",
             Self::ReadFailed => "a read failed",
             Self::Retry => "a request was sent again",
+            Self::Stalled => "a kernel stood still in the middle of a write",
             Self::StartsOver => "a write started over by another map",
             Self::QueueBroke => "a client's queue broke",
             Self::Reconnected => "a client connected again",
@@ -154,6 +171,7 @@ impl Path {
             Self::OperatorHelped => "the operator resumed an SSD",
             Self::CalledLost => "the operator called copies lost",
             Self::Probed => "a place that fills was asked for a block",
+            Self::Pinned => "one SSD was read whatever others say",
             Self::Drilled => "a daemon started beside a slow and a dead SSD",
             Self::Swapped => "an SSD was exchanged for an empty one",
         }

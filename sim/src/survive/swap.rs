@@ -26,6 +26,7 @@ impl World {
     pub(super) fn swap(&mut self) -> bool {
         let ssd = self.chaos.dice.below(self.shape.ssds.into()) as usize;
         self.post.stats.path(Path::Swapped);
+        self.one_daemon();
         self.say(|| format!("SSD {ssd} is exchanged for an empty one"));
         self.down(ssd, false);
         self.pass(0, 2_000);
@@ -62,6 +63,15 @@ impl World {
             self.run(self.post.now + CALLS);
         }
         false
+    }
+
+    /// An operator who exchanges an SSD has one daemon. Another one, begun before the array had a map, would
+    /// take the empty SSD for one of a fresh array. Then an operator has to format it again.
+    fn one_daemon(&mut self) {
+        let Some(leader) = self.leader().map(|daemon| daemon.number) else { return };
+        let numbers: Vec<u64> = self.daemons.iter().map(|daemon| daemon.number).collect();
+        numbers.into_iter().filter(|number| *number != leader).for_each(|number| self.kill_daemon(number));
+        self.clients.iter_mut().for_each(|client| client.daemon = leader);
     }
 
     fn map_of_three(&self) -> Option<FleetMap3> {

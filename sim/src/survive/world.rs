@@ -197,6 +197,9 @@ impl World {
                 let post = &mut self.post;
                 let next = self.daemons.iter_mut().map(|daemon| daemon.step(post)).min();
                 self.daemons_stopped();
+                if self.daemons.iter_mut().any(|daemon| std::mem::take(&mut daemon.has_news)) {
+                    self.map_is_held();
+                }
                 next.unwrap_or(Time::NEVER)
             }
             Actor::Carrier => self.carry(),
@@ -213,10 +216,22 @@ impl World {
 
     /// Something changes in the array: in some worlds a fault then comes soon.
     pub(super) fn aim(&mut self) {
-        if self.shape.aims && self.post.now < self.chaos.until {
+        if self.shape.aims && self.chaos.has_begun && self.post.now < self.chaos.until {
             let at = self.chaos.aim(self.post.now);
             self.wake(Actor::Chaos, at);
         }
+    }
+
+    /// From now on faults happen.
+    pub(super) fn begin_faults(&mut self) {
+        let at = self.chaos.begin(self.post.now, self.shape.runs);
+        self.wake(Actor::Chaos, at);
+    }
+
+    /// Something of a fault is to come.
+    pub(super) fn wake_chaos(&mut self) {
+        let next = self.chaos.ends_at();
+        self.wake(Actor::Chaos, next);
     }
 
     fn step_node(&mut self, ssd: usize) -> Time {

@@ -272,6 +272,7 @@ impl Client {
             format!("client {} releases {}{doubt}", self.number, open.entry.name)
         });
         (self.twin, self.lanes.work) = (None, None);
+        self.anew.clear();
         // No answer of a call of this volume counts any more.
         self.calls.clear();
         let request = Request::Release {

@@ -20,6 +20,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::{ReadWrite, Sqe};
 use gnstor_proto::slba::Stamp;
 use gnstor_proto::status::{Detail, Refusal};
+use std::collections::BTreeSet;
 
 /// Blocks of a request, at most.
 pub(super) const MOST: u32 = 16;
@@ -97,6 +98,8 @@ pub(super) struct Hand<'a> {
     pub(super) sessions: &'a [Session],
     pub(super) post: &'a mut Post,
     pub(super) history: &'a mut History,
+    /// What is sent to these SSDs still goes to their old queues, and is lost.
+    pub(super) anew: &'a BTreeSet<u16>,
     /// The index and the command id of each SEND.
     pub(super) indexes: &'a mut Vec<(u16, u16, u16)>,
 }
@@ -299,7 +302,7 @@ impl Host for Hand<'_> {
         } else {
             (vba..vba + blocks).for_each(|vba| op.ssds[(vba - op.vba) as usize] = ssd);
         }
-        if let Some(session) = self.sessions.get(usize::from(ssd)) {
+        if let Some(session) = self.sessions.get(usize::from(ssd)).filter(|_| !self.anew.contains(&ssd)) {
             session.send(self.post, *sqe);
         }
     }

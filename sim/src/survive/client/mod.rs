@@ -31,7 +31,7 @@ use gnstor_proto::vendor::VolumeEntry;
 use lanes::{Hand, Lanes, memory_bytes};
 use probe::Probes;
 use session::{Session, Told};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A call that is not answered within this time is unheard.
@@ -91,6 +91,12 @@ pub(super) struct Client {
     sessions: Vec<Session>,
     lanes: Lanes,
     twin: Option<Initiator>,
+    /// Its kernel makes no pass before: a pass takes time, and a kernel may stand still.
+    passes_at: Time,
+    /// It stands still for so long as soon as a write is sent in part.
+    stalls: Option<Span>,
+    /// SSDs whose queues are there again, and whose failure the kernel has not taken yet.
+    anew: BTreeSet<u16>,
     map: Option<Arc<AnyMap>>,
     app: App,
     open: Option<Open>,
@@ -138,6 +144,9 @@ impl Client {
             life: 0,
             lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
             twin: None,
+            passes_at: Time::ZERO,
+            stalls: None,
+            anew: BTreeSet::new(),
             map: None,
             app: App::Rest { until: Time::ZERO },
             open: None,
@@ -171,6 +180,17 @@ impl Client {
         (self.rests, self.reads_only) = (false, true);
     }
 
+    /// Its kernel makes no pass for so long, from the moment on when a write is sent in part. Its sessions go
+    /// on.
+    pub(super) fn stall(&mut self, span: Span) {
+        self.stalls = Some(span);
+    }
+
+    /// Whether it reads a volume without being its writer.
+    pub(super) fn is_reader(&self) -> bool {
+        self.lanes.work.as_ref().is_some_and(|work| !work.is_writer)
+    }
+
     /// Its process is gone, with all that it knew. Another one begins at `until`.
     pub(super) fn die(&mut self, post: &mut Post, until: Time) {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
@@ -180,6 +200,8 @@ impl Client {
         self.lanes.forget();
         self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
+        (self.passes_at, self.stalls) = (Time::ZERO, None);
+        self.anew.clear();
         self.calls.clear();
         self.app = App::Gone { until };
     }
@@ -208,13 +230,15 @@ impl Client {
                 Told::Up => {
                     post.stats.path(Path::Reconnected);
                     self.sends[at] = (BTreeMap::new(), 0);
-                    if let Some(twin) = &mut self.twin {
-                        twin.reopen(ssd, self.shape.depth);
+                    if self.twin.is_some() {
+                        self.anew.insert(ssd);
                     }
+                    self.reopen();
                     self.renew_soon(post.now);
                 }
                 Told::Down => {
                     self.probes.lost(at);
+                    self.anew.remove(&ssd);
                     post.stats.path(Path::QueueBroke);
                     self.suspect(post.now);
                     if let Some(twin) = &mut self.twin {
@@ -293,8 +317,10 @@ impl Client {
             next = next.min(Time::from_ns(at.max(now.as_ns() / 1_000_000 + 1) * 1_000_000));
         }
         next = next.min(self.ask_for_map(now));
-        self.run(post, history);
-        next = next.min(self.lanes.attend(post)).min(self.go_on(post, history)).min(self.probe(post));
+        next = next.min(self.run(post, history));
+        // What lanes wait for is done in a pass.
+        next = next.min(self.lanes.attend(post).max(self.passes_at));
+        next = next.min(self.go_on(post, history)).min(self.probe(post, history));
         for session in &mut self.sessions {
             session.attend(post);
         }
@@ -327,12 +353,43 @@ impl Client {
         self.ask_at
     }
 
-    fn run(&mut self, post: &mut Post, history: &mut History) {
-        let Some(twin) = &mut self.twin else { return };
-        let (lanes, sessions, indexes) = (&mut self.lanes, &self.sessions[..], &mut self.indexes);
-        twin.run(&mut Hand { lanes, sessions, post, history, indexes });
-        for (ssd, cid, index) in self.indexes.drain(..) {
-            self.sends[usize::from(ssd)].0.insert(cid, index);
+    /// Queue pairs that were made anew are used when the kernel has taken the failure of those before.
+    fn reopen(&mut self) {
+        let Some(twin) = self.twin.as_mut().filter(|twin| twin.has_taken_all()) else { return };
+        while let Some(ssd) = self.anew.pop_first() {
+            twin.reopen(ssd, self.shape.depth);
+        }
+    }
+
+    /// The kernel makes its passes. Returns when it goes on.
+    fn run(&mut self, post: &mut Post, history: &mut History) -> Time {
+        let (now, pass) = (post.now, self.shape.pass);
+        if now < self.passes_at {
+            return self.passes_at;
+        }
+        loop {
+            let Some(twin) = &mut self.twin else { return Time::NEVER };
+            let (lanes, sessions, indexes) = (&mut self.lanes, &self.sessions[..], &mut self.indexes);
+            let is_quiet =
+                !twin.run_once(&mut Hand { lanes, sessions, post, history, indexes, anew: &self.anew });
+            for (ssd, cid, index) in self.indexes.drain(..) {
+                self.sends[usize::from(ssd)].0.insert(cid, index);
+            }
+            self.reopen();
+            if self.twin.as_ref().is_some_and(Initiator::is_midway)
+                && let Some(span) = self.stalls.take()
+            {
+                post.stats.path(Path::Stalled);
+                self.passes_at = now + span;
+                return self.passes_at;
+            }
+            if is_quiet {
+                return Time::NEVER;
+            }
+            if pass > Span::ZERO {
+                self.passes_at = now + pass;
+                return self.passes_at;
+            }
         }
     }
 }

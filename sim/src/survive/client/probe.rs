@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads that no client of the product sends: of a place that fills. The SSD must refuse them (rule 13),
+//! Reads of one SSD, whatever the others say (`FLAG_PINNED` of the device code): a request that another copy
+//! may serve waits for it. A copy that is cut off from the others must refuse, or have the newest data. And
+//! reads that no client of the product sends: of a place that fills. The SSD must refuse them (rule 13),
 //! because it may not have the block yet.
 
 use super::lanes::probe_address;
 use super::{Client, Open};
-use crate::survive::end::KEY;
-use crate::survive::history::History;
+use crate::survive::end::{KEY, lock};
+use crate::survive::history::{BLOCK, History, ReadOf, found_in};
 use crate::survive::stats::Path;
 use crate::survive::wire::Post;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, ReadWrite, Sqe};
-use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
+use gnstor_proto::placement::{AnyMap, Member, Rows as _, group_of};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp};
 use gnstor_proto::status::{Detail, Status};
 
@@ -24,8 +26,8 @@ const EVERY: Span = Span::from_ms(3);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     ssd: usize,
-    vba: u32,
-    epoch: u64,
+    fills: bool,
+    of: ReadOf,
 }
 
 /// The probes of a client.
@@ -55,33 +57,46 @@ fn read(open: &Open, client: ClientId, map: &AnyMap, (vba, lanes): (u32, usize))
 }
 
 impl Client {
-    /// Asks a place that fills for a block, if there is one and it is time. Returns when it looks again.
-    pub(super) fn probe(&mut self, post: &mut Post) -> Time {
+    /// Asks one SSD for a block, if it is time. Returns when it looks again.
+    pub(super) fn probe(&mut self, post: &mut Post, history: &History) -> Time {
         let (Some(open), Some(map)) = (&self.open, &self.map) else { return Time::NEVER };
-        if !self.shape.probes || self.lanes.work.is_none() || self.probes.open.is_some() {
+        if self.lanes.work.is_none() || self.probes.open.is_some() {
             return Time::NEVER;
         }
         let entry = &open.entry;
         let blocks = u32::try_from(entry.capacity_blocks).expect("small");
-        let filling = |vba: u32| {
-            let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
-            map.replicas(group, entry.replicas).find(|member| member.filling).map(|member| (vba, member.ssd))
-        };
-        let all: Vec<(u32, u16)> = (0..blocks).filter_map(filling).collect();
-        if all.is_empty() {
-            return Time::NEVER;
-        }
         if post.now < self.probes.next_at {
             return self.probes.next_at;
         }
         self.probes.next_at = post.now + EVERY;
-        let (vba, ssd) = all[self.probe_dice.below(u32::try_from(all.len()).expect("small")) as usize];
-        let ssd = usize::from(ssd);
-        if self.sessions[ssd].is_up() {
-            post.stats.path(Path::Probed);
-            self.sessions[ssd].send(post, read(open, self.id, map, (vba, self.lanes.count())));
-            self.probes.open = Some(Probe { ssd, vba, epoch: map.epoch() });
+        let wants_filling = self.shape.probes && self.probe_dice.below(2) == 0;
+        let place = |vba: u32| {
+            let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+            let is_up = |member: &Member| self.sessions[usize::from(member.ssd)].is_up();
+            let mut places = map.replicas(group, entry.replicas).filter(is_up);
+            places.find(|member| member.filling == wants_filling).map(|member| (vba, member))
+        };
+        let all: Vec<(u32, Member)> = (0..blocks).filter_map(place).collect();
+        if all.is_empty() {
+            return self.probes.next_at;
         }
+        let (vba, member) = all[self.probe_dice.below(u32::try_from(all.len()).expect("small")) as usize];
+        let (ssd, life) = (usize::from(member.ssd), (entry.vid, entry.generation));
+        let of = ReadOf {
+            life,
+            vba,
+            client: self.number,
+            is_writer: self.lanes.work.as_ref().is_some_and(|work| work.is_writer),
+            ssd: member.ssd,
+            epoch: map.epoch(),
+            begun: post.now,
+            floor: history.floor(life, vba),
+        };
+        let at = probe_address(self.lanes.count());
+        lock(&self.lanes.memory)[at..at + BLOCK].fill(0xEE);
+        post.stats.path(if member.filling { Path::Probed } else { Path::Pinned });
+        self.sessions[ssd].send(post, read(open, self.id, map, (vba, self.lanes.count())));
+        self.probes.open = Some(Probe { ssd, fills: member.filling, of });
         self.probes.next_at
     }
 
@@ -94,10 +109,17 @@ impl Client {
         if let Some(refusal) = Detail::from_dw0(cqe.dw0.get()).refusal() {
             post.stats.refusal(refusal);
         }
-        if Status(cqe.status_word()).is_success() {
-            let Probe { vba, epoch, .. } = probe;
-            let facts = format!("SSD {ssd} gave client {} block {vba} in epoch {epoch}", self.number);
+        if !Status(cqe.status_word()).is_success() {
+            return true;
+        }
+        let Probe { fills, of, .. } = probe;
+        if fills {
+            let facts = format!("SSD {ssd} gave client {} block {} in epoch {}", of.client, of.vba, of.epoch);
             history.broken(post.now, "a place that fills served a read (rule 13)", facts);
+        } else {
+            let at = probe_address(self.lanes.count());
+            let found = found_in(&lock(&self.lanes.memory)[at..at + BLOCK]);
+            history.read(of, found, post.now);
         }
         true
     }
