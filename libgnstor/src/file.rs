@@ -81,7 +81,7 @@ impl Client {
             lease_ms,
             follows_drains: true,
         };
-        let begun = Instant::now();
+        let (begun, mut first) = (Instant::now(), None);
         loop {
             match self.open_once(request.clone(), rights) {
                 Err(Error::Daemon(why))
@@ -89,8 +89,11 @@ impl Client {
                         && matches!(*self.maps.current(), AnyMap::Three(_))
                         && begun.elapsed() < DROPPED =>
                 {
+                    first.get_or_insert(why);
                     std::thread::sleep(REST);
                 }
+                // The daemon waits for the SSD that it named before.
+                Err(Error::Silent { .. }) if let Some(why) = first => return Err(Error::Daemon(why)),
                 opened => return opened,
             }
         }

@@ -74,6 +74,8 @@ pub(super) struct Clients {
     /// Ids that no client has any more, and that an SSD may still name. Another client with such an id could
     /// do there what the former one could.
     resting: BTreeMap<ClientId, Resting>,
+    /// Ids of clients that some SSD may still name in an entry. They give no way.
+    early: BTreeSet<ClientId>,
     /// When the SSDs are looked at next.
     next_rest: u64,
     /// Where the search for a free id begins.
@@ -100,6 +102,7 @@ impl Clients {
             quotas,
             free: quotas.all().collect(),
             resting: BTreeMap::new(),
+            early: BTreeSet::new(),
             next_rest: 0,
             next: ClientId::MIN.get().into(),
             next_search: 0,
@@ -143,6 +146,7 @@ impl Clients {
             client.connection.take()
         });
         let (Some(kept), Some(client)) = (kept, self.given.remove(&id)) else { return };
+        self.early.remove(&id);
         if let Some(connection) = kept {
             remove(&mut self.by_connection, &connection, &id);
         }
@@ -220,7 +224,10 @@ impl Clients {
 
     /// As [`Self::released`], before each SSD has heard of it.
     pub(super) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
-        self.change(id, |client| client.is_proven.then(|| client.named_early.insert(vid)));
+        let is_early = self.change(id, |client| client.is_proven && client.named_early.insert(vid));
+        if is_early == Some(true) {
+            self.early.insert(id);
+        }
         self.released(now, id, vid);
     }
 
@@ -317,23 +324,35 @@ impl Clients {
     }
 
     pub(super) fn wakes_at(&self) -> Option<u64> {
-        let rest = (!self.resting.is_empty()).then_some(self.next_rest);
+        let rests = !self.resting.is_empty() || !self.early.is_empty();
+        let rest = rests.then_some(self.next_rest);
         self.ends.first().map(|&(at, _)| at).into_iter().chain(rest).min()
     }
 
     /// Ids rest until each SSD has the entries of these volumes. `is_everywhere` says of which that is so.
     pub(super) fn rest_step(&mut self, now: u64, is_everywhere: impl Fn(Vid) -> bool) {
-        if self.resting.is_empty() || now < self.next_rest {
+        if self.resting.is_empty() && self.early.is_empty() || now < self.next_rest {
             return;
         }
         self.next_rest = now + END_MS;
+        let mut known = BTreeMap::new();
+        let mut is_named = |vid: &Vid| !*known.entry(*vid).or_insert_with(|| is_everywhere(*vid));
         for resting in self.resting.values_mut() {
-            resting.named.retain(|&vid| !is_everywhere(vid));
+            resting.named.retain(&mut is_named);
         }
         let ended = self.resting.iter().filter(|(_, resting)| resting.named.is_empty());
         for id in ended.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.end_rest(id);
             self.set_free(id);
+        }
+        for id in std::mem::take(&mut self.early) {
+            let rest = self.change(id, |client| {
+                client.named_early.retain(&mut is_named);
+                !client.named_early.is_empty()
+            });
+            if rest == Some(true) {
+                self.early.insert(id);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! An SSD that a map dropped is given its places again, and serves when it has filled them.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, create, create_with, delete, opened, read, renew, write};
+use crate::bench::{Bench, create, create_with, delete, opened, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
 use gnstor_daemon::core::request::Request;
@@ -88,6 +88,34 @@ fn a_writer_that_does_not_reach_it_in_time_loses_its_lease_and_one_that_says_not
     let entries = bench.array.agreed();
     assert_eq!(entries[0].writer, None, "it does not reach SSD 3");
     assert!(entries[1].writer.is_some());
+}
+
+/// Each has some time from its opening. Two that open in turns have some of it left at each moment.
+#[test]
+fn writers_that_open_again_and_again_hold_up_an_ssd_for_a_bounded_time() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(create("b")).unwrap();
+    let writers = [("a", 7), ("b", 8)];
+    for (name, who) in writers {
+        opened(&bench.ask(write(name, who, 60_000)));
+        bench.ask(reaches(name, who, 1, 0b0111)).unwrap();
+    }
+    dropped(&mut bench, 3);
+    bench.find(3);
+    let begun = bench.now;
+    let mut turns = writers.into_iter().cycle();
+    while filling(&bench, 3) != (0, 64) {
+        let (name, who) = turns.next().unwrap();
+        bench.ask(release(name, who)).unwrap();
+        if bench.ask(write(name, who, 60_000)).is_ok() {
+            let entry = bench.array.agreed().into_iter().find(|entry| entry.name == name).unwrap();
+            bench.ask(reaches(name, who, entry.lease_epoch, 0b0111)).unwrap();
+        }
+        bench.run_for(2_500);
+        assert!(bench.now - begun < 45_000, "{} ms", bench.now - begun);
+    }
+    assert!(bench.now - begun > 5_000, "they were waited for");
 }
 
 /// A client may find the SSD before the daemon does, and says so once.

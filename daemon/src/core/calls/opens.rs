@@ -88,7 +88,6 @@ impl Core {
         if let Some(message) = self.needs_everyone(name, "opened").filter(|_| then != Then::OpenedRead) {
             return self.fail(ticket, Unavailable, message);
         }
-        self.clients.note(client);
         if let Some(caller) = self.callers.get(&ticket) {
             let volumes = &self.volumes;
             let opened = self.clients.open(now, caller, (client, vid), |id, vid| holds(volumes, id, vid));
@@ -96,6 +95,7 @@ impl Core {
                 return self.reply(ticket, Err(failure));
             }
         }
+        self.clients.note(client);
         if let Some(volume) = self.volumes.get_mut(&vid).filter(|_| then == Then::OpenedWrite) {
             volume.opens_and_follows = follows_drains;
         }

@@ -22,7 +22,7 @@ pub(super) enum Place {
 impl Client {
     /// `None`: the id does not give way.
     pub(super) fn place(&self) -> Option<Place> {
-        if !self.opens.is_empty() || self.ending {
+        if !self.opens.is_empty() || self.ending || !self.named_early.is_empty() {
             return None;
         }
         match (self.connection, self.ends_at) {

@@ -106,7 +106,7 @@ impl Clients {
             let Some(oldest) = self.idle.waiting_of(&caller.name) else {
                 let message = format!(
                     "{:?} has registered {} client ids, the most for one principal: end clients that are not \
-                     in use",
+                     in use. Ids that an SSD which is away may still name count, too",
                     caller.name, quotas.principal_ids
                 );
                 return Err(Failure::new(ResourceExhausted, message));

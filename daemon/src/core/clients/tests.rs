@@ -160,6 +160,35 @@ fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
 }
 
 #[test]
+fn an_id_that_an_ssd_may_still_name_gives_no_way_and_counts_until_each_ssd_has_heard() {
+    let _deadline = Deadline::after(LIMIT);
+    let (anna, vid) = (caller("anna", 1), Vid::new(1).unwrap());
+    let mut clients = Clients::new(Quotas { principal_ids: 1, ids: id(9), ..Quotas::default() });
+    let own = clients.register(&anna, none).unwrap();
+    clients.open(0, &anna, (own, vid), |_, _| true).unwrap();
+    clients.released_early(0, own, vid);
+    clients.closed(0, 1);
+    assert!(clients.register(&caller("anna", 2), none).is_err(), "an SSD may name it");
+    clients.rest_step(1_000, |_| false);
+    assert!(clients.step(30_000, |_, _| false).is_empty() && !clients.given.contains_key(&own));
+    for now in [30_000, 60_000] {
+        clients.rest_step(now, |_| false);
+        assert!(clients.register(&caller("anna", 2), none).is_err() && !clients.free.contains(&own));
+    }
+    clients.rest_step(61_000, |_| true);
+    assert!(clients.free.contains(&own) && clients.wakes_at().is_none());
+    assert!(clients.register(&caller("anna", 2), none).is_ok());
+    // While its client lives, too.
+    let ben = caller("ben", 3);
+    let own = clients.register(&ben, none).unwrap();
+    clients.open(0, &ben, (own, vid), |_, _| true).unwrap();
+    clients.released_early(0, own, vid);
+    clients.closed(0, 3);
+    clients.rest_step(62_000, |_| true);
+    assert!(clients.register(&caller("ben", 4), none).is_ok(), "it gives way again");
+}
+
+#[test]
 fn an_inherited_id_ends_unless_its_client_is_heard_of() {
     let _deadline = Deadline::after(LIMIT);
     let mut clients = Clients::new(Quotas::default());

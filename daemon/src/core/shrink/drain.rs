@@ -299,6 +299,7 @@ impl Core {
         };
         let by = self.searched_by(now, map, self.comers(map), most);
         if self.changes.found_none_to_come.as_ref() == Some(&by) {
+            self.changes.needs_to_come(Vec::new(), now);
             return None;
         }
         let comers = &by.ssds;

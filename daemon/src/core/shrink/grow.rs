@@ -34,6 +34,9 @@ use gnstor_proto::slba::Vid;
 
 /// How long a writer has to say that it reaches an SSD that is to get places.
 pub(super) const REACH_MS: u64 = 5_000;
+/// A writer that opens later has that time, too. Writers that open anew again and again hold up an SSD no
+/// longer than this.
+const OPENS_LATER_MS: u64 = 6 * REACH_MS;
 
 impl Core {
     /// SSDs that the map does not name, and that are there, are brought up to date.
@@ -161,7 +164,8 @@ impl Core {
         let is_late = |volume: &Volume| {
             let misses = |&(ssd, since): &(u16, u64)| {
                 let state = volume.holder_state(ssd, (self.changes.lost_at(ssd), since), now);
-                state == HolderState::Unknown && since.max(volume.held_since) + REACH_MS <= now
+                let held_since = volume.held_since.min(since + OPENS_LATER_MS);
+                state == HolderState::Unknown && since.max(held_since) + REACH_MS <= now
             };
             volume.stage == Stage::Active
                 && volume.round.is_none()
@@ -318,7 +322,8 @@ impl Core {
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
         let is_waited_for = self.changes.sinces().next().is_some();
         let held = self.volumes.values().filter(|v| is_waited_for && v.writer(now).is_some());
-        let since = self.changes.sinces().map(|(_, since)| since).chain(held.map(|v| v.held_since));
+        let since = self.changes.sinces().flat_map(|(_, since)| [since, since + OPENS_LATER_MS]);
+        let since = since.chain(held.map(|v| v.held_since));
         let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
     }
