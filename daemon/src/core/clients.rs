@@ -21,9 +21,11 @@ mod idle;
 mod inherited;
 mod numbers;
 mod quotas;
+mod rest;
 
 use idle::{Idle, Opens};
 pub use quotas::Quotas;
+use rest::Resting;
 
 use super::failure::Failure;
 use super::rights::{Caller, HUNG_UP};
@@ -56,13 +58,6 @@ struct Client {
     named_early: BTreeSet<Vid>,
     /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
-}
-
-/// An id that waits until no SSD names it. It counts for the principal that had it.
-#[derive(Debug)]
-struct Resting {
-    principal: Arc<str>,
-    named: BTreeSet<Vid>,
 }
 
 /// All ids.
@@ -164,12 +159,6 @@ impl Clients {
         }
     }
 
-    fn end_rest(&mut self, id: ClientId) {
-        if let Some(resting) = self.resting.remove(&id) {
-            remove(&mut self.by_principal, &resting.principal, &id);
-        }
-    }
-
     /// A caller names an id. It is the caller's, and its connection keeps the id as long as it lives.
     ///
     /// # Errors
@@ -220,15 +209,6 @@ impl Clients {
                 client.ends_at = client.ends_at.map(|at| at.min(end));
             }
         });
-    }
-
-    /// As [`Self::released`], before each SSD has heard of it.
-    pub(super) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
-        let is_early = self.change(id, |client| client.is_proven && client.named_early.insert(vid));
-        if is_early == Some(true) {
-            self.early.insert(id);
-        }
-        self.released(now, id, vid);
     }
 
     /// A caller opens a volume that has these readers.
@@ -327,33 +307,6 @@ impl Clients {
         let rests = !self.resting.is_empty() || !self.early.is_empty();
         let rest = rests.then_some(self.next_rest);
         self.ends.first().map(|&(at, _)| at).into_iter().chain(rest).min()
-    }
-
-    /// Ids rest until each SSD has the entries of these volumes. `is_everywhere` says of which that is so.
-    pub(super) fn rest_step(&mut self, now: u64, is_everywhere: impl Fn(Vid) -> bool) {
-        if self.resting.is_empty() && self.early.is_empty() || now < self.next_rest {
-            return;
-        }
-        self.next_rest = now + END_MS;
-        let mut known = BTreeMap::new();
-        let mut is_named = |vid: &Vid| !*known.entry(*vid).or_insert_with(|| is_everywhere(*vid));
-        for resting in self.resting.values_mut() {
-            resting.named.retain(&mut is_named);
-        }
-        let ended = self.resting.iter().filter(|(_, resting)| resting.named.is_empty());
-        for id in ended.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.end_rest(id);
-            self.set_free(id);
-        }
-        for id in std::mem::take(&mut self.early) {
-            let rest = self.change(id, |client| {
-                client.named_early.retain(&mut is_named);
-                !client.named_early.is_empty()
-            });
-            if rest == Some(true) {
-                self.early.insert(id);
-            }
-        }
     }
 
     /// Ends the ids whose time is over. Ids without opens become free. Returns the opens of the others, for

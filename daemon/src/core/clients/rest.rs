@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ids that no client has any more rest until each SSD has heard that they have nothing open.
+
+use super::{Clients, END_MS, remove};
+use gnstor_proto::slba::{ClientId, Vid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An id that waits until no SSD names it. It counts for the principal that had it.
+#[derive(Debug)]
+pub(super) struct Resting {
+    pub(super) principal: Arc<str>,
+    pub(super) named: BTreeSet<Vid>,
+}
+
+impl Clients {
+    pub(super) fn end_rest(&mut self, id: ClientId) {
+        if let Some(resting) = self.resting.remove(&id) {
+            remove(&mut self.by_principal, &resting.principal, &id);
+        }
+    }
+
+    /// As [`Self::released`], before each SSD has heard of it.
+    pub(in crate::core) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
+        let is_early = self.change(id, |client| client.is_proven && client.named_early.insert(vid));
+        if is_early == Some(true) {
+            self.early.insert(id);
+        }
+        self.released(now, id, vid);
+    }
+
+    /// Ids rest until each SSD has the entries of these volumes. `is_everywhere` says of which that is so.
+    pub(in crate::core) fn rest_step(&mut self, now: u64, is_everywhere: impl Fn(Vid) -> bool) {
+        if self.resting.is_empty() && self.early.is_empty() || now < self.next_rest {
+            return;
+        }
+        self.next_rest = now + END_MS;
+        let mut known = BTreeMap::new();
+        let mut is_named = |vid: &Vid| !*known.entry(*vid).or_insert_with(|| is_everywhere(*vid));
+        for resting in self.resting.values_mut() {
+            resting.named.retain(&mut is_named);
+        }
+        let ended = self.resting.iter().filter(|(_, resting)| resting.named.is_empty());
+        for id in ended.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.end_rest(id);
+            self.set_free(id);
+        }
+        for id in std::mem::take(&mut self.early) {
+            let rest = self.change(id, |client| {
+                client.named_early.retain(&mut is_named);
+                !client.named_early.is_empty()
+            });
+            if rest == Some(true) {
+                self.early.insert(id);
+            }
+        }
+    }
+}
