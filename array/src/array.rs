@@ -131,7 +131,7 @@ pub struct SsdSummary {
     pub bytes: u64,
     /// Model.
     pub model: String,
-    /// Its address for clients of other processes; empty if they cannot reach it.
+    /// Address of the SSD for clients of other processes; empty if they cannot reach it.
     pub address: String,
     /// Further facts about an SSD that this process runs.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use gnstor_deengine::KeyMatch;
 pub struct GivenKey<'a> {
     /// The manager key; `None`: hosts are believed.
     pub key: Option<&'a Secret>,
-    /// It replaces a key that is lost.
+    /// This key replaces one that is lost.
     pub replaces: bool,
 }
 

@@ -78,7 +78,7 @@ impl Listener {
         Ok(Self { address, stop, waker, thread: Some(thread) })
     }
 
-    /// Its address.
+    /// The address at which the listener takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

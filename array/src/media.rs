@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub enum CameUp {
     /// In memory: empty, and it ends with the process.
     InMemory,
-    /// Its file is new.
+    /// The SSD's file is new.
     Fresh,
     /// After a shutdown in order.
     Clean,
@@ -33,9 +33,9 @@ pub enum CameUp {
     Dump,
     /// After a power failure without one: what was not flushed may be lost.
     Lossy,
-    /// Its file is an older image than the array's other SSDs know, so a substitute answers.
+    /// The SSD's file is an older image than the array's other SSDs know, so a substitute answers.
     Behind,
-    /// Its file cannot be opened, so a substitute answers.
+    /// The SSD's file cannot be opened, so a substitute answers.
     Damaged,
 }
 
@@ -112,8 +112,8 @@ pub struct About {
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array
-    /// was taken for granted.
+    /// The SSD was made before arrays had numbers, and got this array's number at this start. This process
+    /// took for granted that the SSD is of this array.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_numbered_now: bool,
 }

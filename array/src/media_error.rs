@@ -54,7 +54,7 @@ pub enum MediaError {
          start it again"
     )]
     Broken {
-        /// Its index in the transport.
+        /// Index of the SSD in the transport.
         index: u32,
     },
 }

@@ -68,7 +68,7 @@ pub struct Report {
 pub struct DeviceSummary {
     /// `cuda` or `host`.
     pub kind: String,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// Why it was taken.
     pub why: String,
@@ -79,7 +79,7 @@ pub struct DeviceSummary {
 pub struct ArraySummary {
     /// SSDs.
     pub ssds: usize,
-    /// Their preset; `unknown` on a running array.
+    /// Preset of the SSDs; `unknown` on a running array.
     pub preset: String,
     /// Address of the running array; null where the array is the run's own.
     #[serde(default)]
@@ -88,7 +88,7 @@ pub struct ArraySummary {
     pub ssd_bytes: u64,
     /// Modelled link, bytes a second each way; 0: not limited.
     pub link_bytes_per_s: u64,
-    /// Its latency, one way.
+    /// Latency of the modelled link, one way.
     pub link_latency_us: f64,
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
@@ -135,12 +135,12 @@ pub struct Late {
     pub responses: u64,
     /// Number of late responses.
     pub late: u64,
-    /// Their share; null if the SSDs have no modelled time.
+    /// Share of late responses; null if the SSDs have no modelled time.
     pub share: Option<f64>,
     /// Commands whose client waited longer than the model gives the command alone. In older reports: 0.
     #[serde(default)]
     pub client_late: u64,
-    /// Their share of the responses; null where the SSDs have no modelled time.
+    /// Share of the responses whose client waited longer; null where the SSDs have no modelled time.
     #[serde(default)]
     pub client_share: Option<f64>,
     /// Distribution of the lateness, if the agent counts it.

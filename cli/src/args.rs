@@ -296,9 +296,9 @@ pub struct DemoArgs {
 /// How a kernel fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FaultArg {
-    /// It traps
+    /// The kernel traps
     Trap,
-    /// It does not end
+    /// The kernel does not end
     Hang,
 }
 

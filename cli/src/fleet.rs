@@ -33,7 +33,7 @@ pub(crate) struct Ssd {
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
-    /// It votes, and holds no blocks.
+    /// The SSD votes, and holds no blocks.
     pub(crate) is_witness: bool,
     /// Number of places in which it takes writes and does not serve reads yet.
     pub(crate) filling: u64,

@@ -91,7 +91,7 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
 #[derive(Clone, Copy)]
 struct Lost<'a> {
     blocks: &'a [LostBlocks],
-    /// Their state now.
+    /// What the blocks are now, in words.
     how: &'a str,
 }
 

@@ -20,7 +20,7 @@ use std::path::Path;
 
 /// Logical capacity of a witness. It has the tables of the array, and no block is written there.
 pub(crate) const BYTES: u64 = 16 << 20;
-/// Its preset: a witness has no modelled times.
+/// Preset of a witness, which has no modelled times.
 pub(crate) const PRESET: &str = "null";
 
 /// Refuses voters that the daemon or the other SSDs would not reach.

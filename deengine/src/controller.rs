@@ -140,7 +140,7 @@ impl Ssd {
         &self.workers
     }
 
-    /// Its health, counters and error log.
+    /// The SSD's health, counters and error log.
     #[inline]
     pub(crate) fn smart(&self) -> &Smart {
         &self.smart

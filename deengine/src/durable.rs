@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub struct DataFileInfo {
     /// Logical capacity.
     pub capacity_bytes: u64,
-    /// Its complete preset.
+    /// The SSD's complete preset.
     pub preset: Preset,
     /// Number of the SSD in its array.
     pub index: u16,

@@ -11,7 +11,7 @@ use gnstor_auth::Secret;
 pub enum KeyMatch {
     /// The SSD has had no key so far.
     Unset,
-    /// It is the SSD's key.
+    /// The key is the SSD's.
     Same,
     /// The SSD has another key.
     Other,

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Until then a thread without work sleeps.
 const REST: Duration = Duration::from_millis(20);
 
-/// It answers each command at once.
+/// An SSD that answers each command at once.
 #[derive(Default)]
 struct Prompt(VecDeque<Effect>);
 

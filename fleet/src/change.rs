@@ -225,11 +225,11 @@ pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation
 /// What a holder of a write lease says of an SSD that is to get a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HolderState {
-    /// It has a queue pair to that SSD.
+    /// The holder has a queue pair to that SSD.
     Reaches,
-    /// Its lease was revoked.
+    /// The holder's lease was revoked.
     Revoked,
-    /// It has not answered.
+    /// The holder has not answered.
     Unknown,
 }
 

@@ -9,7 +9,7 @@ use gnstor_proto::slba::Stamp;
 /// A write that is under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
-    /// Its stamp: the same in every retry.
+    /// Stamp of the write: the same in every retry.
     pub stamp: Stamp,
     /// The epoch that it was last sent in.
     pub epoch: Epoch,

@@ -34,11 +34,11 @@ pub struct LeaseAsk {
     pub ssd: SsdId,
     /// The map that it serves by.
     pub epoch: Epoch,
-    /// Its incarnation.
+    /// Incarnation of the SSD.
     pub incarnation: Incarnation,
-    /// Its number of openings ([`crate::opening`]).
+    /// Number of the SSD's openings ([`crate::opening`]).
     pub opening: Opening,
-    /// Its uuid; zero: not stated.
+    /// Uuid of the SSD; zero: not stated.
     pub uuid: Uuid,
 }
 

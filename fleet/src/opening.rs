@@ -41,12 +41,12 @@ pub fn next(own: Opening) -> Opening {
 /// Progress of an SSD since power-on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stage {
-    /// It asks whether its content is the newest.
+    /// The SSD asks whether its content is the newest.
     #[default]
     Proves,
     /// A majority said so, and the next number is being stored.
     Raises,
-    /// It asks for its lease with a number of this start.
+    /// The SSD asks for its lease with a number of this start.
     Opened,
 }
 

@@ -12,9 +12,9 @@ pub enum Held {
     Nothing,
     /// A block.
     Block {
-        /// Its stamp.
+        /// Stamp of the block.
         stamp: Stamp,
-        /// Its block sum.
+        /// Block sum of the block.
         sum: u32,
     },
     /// Trimmed, and the stamp is kept.

@@ -11,11 +11,11 @@ use gnstor_proto::slba::Stamp;
 pub struct Standing<'a> {
     /// The newest active map that it knows.
     pub map: &'a Map,
-    /// Its number.
+    /// Number of the SSD.
     pub ssd: SsdId,
-    /// Its content's incarnation.
+    /// Incarnation of the SSD's content.
     pub incarnation: Incarnation,
-    /// Its serving lease runs, by a clock that was read after the command was taken in.
+    /// The SSD's serving lease runs, by a clock that was read after the command was taken in.
     pub has_lease: bool,
 }
 

@@ -34,7 +34,7 @@ pub const GN_NO_AGENT: u32 = 0x0100_0000;
 
 /// Of a volume: its requests wait for another map through refusals because of the map.
 pub const FOLLOWS_REFUSALS: u8 = 1;
-/// They wait through broken queue pairs, too.
+/// Requests of the volume wait through broken queue pairs, too.
 pub const FOLLOWS_BROKEN: u8 = 2;
 
 /// The changing state of one SSD's queue pair.

@@ -88,7 +88,7 @@ const POOL_LOOK: Duration = Duration::from_micros(200);
 pub struct IoQueue {
     /// The pair of rings that serves it.
     pub ring: usize,
-    /// Its number.
+    /// Number of the queue pair.
     pub qpn: u32,
     /// Number of the SSD within its channel.
     pub ssd: usize,

@@ -36,7 +36,7 @@ pub use map::{Follower, Taken};
 /// Address of an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdAddress {
-    /// Its port, as the node's engine knows it.
+    /// Port of the SSD, as the node's engine knows it.
     pub port: Port,
     /// NQN of the SSD.
     pub subnqn: String,

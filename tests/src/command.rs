@@ -70,9 +70,9 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
 pub struct Ended {
     /// Exit code; 1000 if a signal ended the command.
     pub code: i32,
-    /// Its standard output.
+    /// The command's standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// The command's standard error.
     pub stderr: String,
 }
 
@@ -82,7 +82,7 @@ impl Ended {
         assert_eq!(self.code, 0, "{}", self.stderr);
     }
 
-    /// Its standard output, as JSON.
+    /// The command's standard output, as JSON.
     pub fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))

@@ -16,7 +16,7 @@ const IO_TIMEOUT: Duration = Duration::from_secs(1);
 const STOPPED: Duration = Duration::from_secs(8);
 /// Names the array to the process that is stopped.
 const ARRAY: &str = "GNSTOR_TEST_STOPPED_ARRAY";
-/// It says this when it is about to write until it is stopped.
+/// The process says this when it is about to write until it is stopped.
 const WRITING: &str = "stopped: it writes";
 
 #[test]

@@ -43,7 +43,7 @@ pub(crate) struct Figure {
     pub(super) quantity: Quantity,
     pub(super) points: Vec<Point>,
     pub(super) claims: Vec<Claim>,
-    /// Its points have different numbers of clients. In other figures the number may be lowered.
+    /// The figure's points have different numbers of clients. In other figures the number may be lowered.
     pub(super) varies_clients: bool,
     /// Choices that the text leaves open.
     pub(super) chosen: &'static [&'static str],

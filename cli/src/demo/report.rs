@@ -18,7 +18,7 @@ pub struct DemoReport {
     pub device_why: String,
     /// Number of SSDs.
     pub ssds: u16,
-    /// Their preset.
+    /// Preset of the SSDs.
     pub preset: String,
     /// Reads of the kernel.
     pub ios: u64,

@@ -52,7 +52,7 @@ struct Client {
     /// Volumes opened with it. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
-    /// Its caller has a name that is proven, so what it may read others may not.
+    /// The name of the id's caller is proven, so what this caller may read others may not.
     is_proven: bool,
     /// Volumes whose entries name it no more, which some SSD may not have heard yet.
     named_early: BTreeSet<Vid>,

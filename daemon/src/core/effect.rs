@@ -92,7 +92,7 @@ pub struct WireMap {
     pub array: ArrayId,
     /// Number of the map.
     pub epoch: u64,
-    /// Its bytes.
+    /// Bytes of the encoded map.
     pub bytes: Arc<[u8]>,
 }
 

@@ -47,7 +47,7 @@ pub enum NotNext {
     /// The daemon reads the array, or has stopped.
     #[error("the daemon is not serving, so it takes no map: try again when it serves")]
     NotServing,
-    /// It is not newer.
+    /// The map is not newer than the daemon's.
     #[error("epoch {given} is not above epoch {known}: make the next map from the newest one (MAP GET)")]
     Stale {
         /// Epoch of the map.
@@ -66,7 +66,7 @@ pub enum NotNext {
         /// SSDs that are connected.
         connected: usize,
     },
-    /// It gives an SSD that it adds a place that serves (protocol rule 1).
+    /// The map adds an SSD, and gives it a place that serves (protocol rule 1).
     #[error("SSD {ssd} was out and is to answer reads at once: give it places that fill")]
     ServesAtOnce {
         /// The SSD.

@@ -23,7 +23,7 @@ pub struct FillReport {
     pub incarnation: u32,
     /// Whether all its places have filled.
     pub is_filled: bool,
-    /// It fills none.
+    /// The SSD has no place that fills.
     pub is_nothing: bool,
     /// The SSD that it waits for.
     pub waits_for: Option<u16>,
@@ -43,7 +43,7 @@ struct Fill {
     report: Option<FillReport>,
     /// The incarnation in which it has filled in the map's epoch.
     filled: Option<u32>,
-    /// It restarted in the map's epoch, and fills by a newer map only.
+    /// The SSD restarted in the map's epoch, and fills by a newer map only.
     has_forgotten: bool,
 }
 

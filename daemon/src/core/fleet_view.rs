@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// One SSD of the map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SsdView {
-    /// Its index in the map.
+    /// Index of the SSD in the map.
     pub index: u16,
-    /// Its uuid; zeros if the map has none.
+    /// Uuid of the SSD; zeros if the map has none.
     pub uuid: [u8; 16],
-    /// Its address for clients; may be empty.
+    /// Address of the SSD for clients; may be empty.
     pub address: String,
     /// Node and rack, the failure domains.
     pub node: u16,
@@ -37,13 +37,13 @@ pub struct SsdView {
     pub away: Option<String>,
     /// Time at which it stopped answering, on the clock of `now`.
     pub down_since_ms: Option<u64>,
-    /// It came back too often, and stays out until it is resumed.
+    /// The SSD came back too often, and stays out until it is resumed.
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.
     pub taken_out: bool,
-    /// It votes, and holds no blocks.
+    /// The SSD votes, and holds no blocks.
     pub is_witness: bool,
-    /// It leaves: others take its copies first.
+    /// The SSD leaves the array: other SSDs take its copies first.
     pub leaves: bool,
     /// What that waits for.
     pub leave_waits: Option<String>,
@@ -62,7 +62,7 @@ pub struct SsdView {
 pub struct SettleView {
     /// The volume.
     pub vid: Vid,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
     /// The SSDs that have not done so yet.
     pub waits_for: Vec<u16>,

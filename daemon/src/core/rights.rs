@@ -52,9 +52,9 @@ impl Right {
 pub struct Caller {
     /// The principal's name.
     pub name: Arc<str>,
-    /// It has every right to every volume.
+    /// The caller has every right to every volume.
     pub admin: bool,
-    /// It may create volumes.
+    /// The caller may create volumes.
     pub creator: bool,
     /// The daemon asks for no proof. It has one principal, which owns all volumes without an owner.
     pub single: bool,
@@ -71,9 +71,9 @@ pub enum ClientProof {
     NotAsked,
     /// The same, and the caller says that it has this registration of the id.
     Said(ClientId, u64),
-    /// It has proven nothing.
+    /// The caller has proven nothing.
     Missing,
-    /// It has the secret of this registration of the id.
+    /// The caller has the secret of this registration of the id.
     Of(ClientId, u64),
 }
 

@@ -53,11 +53,11 @@ pub struct SettleOf {
 /// Progress of a settle on one SSD, as the SSD reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettleReport {
-    /// Its copies are equal to those of the groups' firsts.
+    /// The SSD's copies are equal to those of the groups' firsts.
     Done,
     /// The SSD copies. The number is of the blocks that it has copied.
     UnderWay(u32),
-    /// It waits for this SSD.
+    /// The SSD waits for this other one.
     WaitsFor(u32),
 }
 

@@ -160,7 +160,7 @@ pub(super) struct Volume {
     /// A place filled while the lease ran, as far as this daemon knows: the place may have kept a block that
     /// the others have trimmed.
     pub(super) has_filled: bool,
-    /// Its replicas may differ, or an Open for writing waits for the end of a lease.
+    /// The volume's replicas may differ, or an Open for writing waits for the end of a lease.
     pub(super) settle: Option<Settle>,
 }
 

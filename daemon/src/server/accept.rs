@@ -53,7 +53,7 @@ impl Connection {
         &self.0.answers
     }
 
-    /// It gives way to no other connection from here on.
+    /// The connection gives way to no other one from here on.
     pub(super) fn settle(&self) {
         self.0.place.settle();
     }

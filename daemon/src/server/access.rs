@@ -35,7 +35,7 @@ pub struct Access {
 pub struct Tls {
     /// The daemon's certificate.
     pub certificate: Vec<u8>,
-    /// Its key.
+    /// Key of the certificate.
     pub key: Vec<u8>,
     /// The CA of client certificates.
     pub client_ca: Option<Vec<u8>>,

@@ -103,7 +103,7 @@ pub enum DaemonError {
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
     Server(#[source] tonic::transport::Error),
-    /// It does not answer its own process.
+    /// The daemon does not answer its own process.
     #[error("the daemon does not answer: {0}")]
     Silent(String),
     /// The daemon's thread panicked: a bug.

@@ -51,7 +51,7 @@ pub(super) type InUse = (u64, Arc<[u8]>);
 /// State of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It waits for this.
+    /// The daemon does not serve yet, because it waits for what this text names.
     Starting(String),
     Serving,
     Stopped(Stop),

@@ -42,7 +42,7 @@ pub(crate) struct SimSsd {
     pub(crate) map: Option<AnyMap>,
     /// The highest term of a command.
     pub(super) term: u64,
-    /// Its identity, and what it granted and holds as a voter.
+    /// The SSD's identity, and what it granted and holds as a voter.
     pub(crate) vote: SimVote,
     /// Deleted volumes stay in the table for this number of commands.
     pub(crate) sweep_commands: u32,
@@ -53,7 +53,7 @@ pub(crate) struct SimSsd {
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
     pub(crate) dead: bool,
-    /// It says that acknowledged writes may be missing.
+    /// The SSD says that acknowledged writes may be missing.
     pub(crate) filling: bool,
     /// Number of bytes by which its capacity is smaller than the others'.
     pub(crate) lacks_bytes: u64,

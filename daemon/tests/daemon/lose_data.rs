@@ -218,7 +218,7 @@ fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on(
     }
 }
 
-/// It restarts, and is lost, before it serves: no group is left without an SSD.
+/// The newcomer is lost before it serves, and restarts: no group is left without an SSD.
 #[test]
 fn one_that_goes_again_before_it_serves_is_waited_for_and_may_have_counted_up() {
     let _deadline = Deadline::after(LIMIT);

@@ -78,7 +78,8 @@ fn an_array_whose_map_leaves_a_dead_ssd_out_starts_and_changes_without_it() {
     bench.ask(create("d")).unwrap();
 }
 
-/// It may have volumes that are deleted by now, newer versions of a life that is over, or anything.
+/// The SSD that is out may have volumes that are deleted by now, newer versions of a life that is over, or
+/// anything.
 #[test]
 fn what_an_ssd_that_is_out_says_counts_for_nothing_and_it_is_told_the_map() {
     let _deadline = Deadline::after(LIMIT);

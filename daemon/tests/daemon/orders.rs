@@ -83,7 +83,7 @@ fn fills_are_paused_on_each_ssd_and_on_one_that_comes_back_until_they_are_resume
     assert!(!bench.array.ssd(2).scrub.is_fill_paused);
 }
 
-/// It runs on, so it still has the order that it got before.
+/// SSD 3 runs on while it does not answer, so it still has the order that it got before.
 #[test]
 fn fills_that_are_resumed_while_an_ssd_does_not_answer_go_on_there_too() {
     let _deadline = Deadline::after(LIMIT);
@@ -98,7 +98,7 @@ fn fills_that_are_resumed_while_an_ssd_does_not_answer_go_on_there_too() {
     assert!(!bench.array.ssd(3).scrub.is_fill_paused);
 }
 
-/// It runs on, and another map may give it places. It does not connect anew for that.
+/// SSD 3 runs on, and another map may give it places. It does not connect anew for that.
 #[test]
 fn an_ssd_that_is_out_of_the_map_takes_orders_too() {
     let _deadline = Deadline::after(LIMIT);

@@ -17,10 +17,10 @@ pub(crate) type Lease = (Vid, u32, u32);
 /// State of an SSD's fill; a restart loses it.
 #[derive(Default, Debug)]
 pub(crate) struct SimFill {
-    /// It has been filling since this epoch, with these rows.
+    /// The SSD has been filling since this epoch, with these rows.
     since: u64,
     rows: Vec<usize>,
-    /// It restarted in this epoch, and fills by a newer map only.
+    /// The SSD restarted in this epoch, and fills by a newer map only.
     forgotten_in: u64,
     /// Number of questions still to be answered with *filling*.
     left: u32,
@@ -37,7 +37,7 @@ fn fills(map: &FleetMap3, index: u16) -> Vec<usize> {
 }
 
 impl SimSsd {
-    /// It has another map: a walk begins anew when it fills other groups than before.
+    /// The SSD takes another map: a walk begins anew when the SSD fills other groups than before.
     pub(super) fn fill_by(&mut self, map: &FleetMap3) {
         let index = self.vote.index();
         let is_named = map.ssds[usize::from(index)].incarnation == self.vote.incarnation;
@@ -49,8 +49,9 @@ impl SimSsd {
         }
     }
 
-    /// It restarts with what it acknowledged. Where it filled it has forgotten which blocks were touched. So
-    /// it counts up, or waits for a newer map, if it serves other groups or is to take over a place.
+    /// The SSD restarts with what it acknowledged. Where it filled it has forgotten which blocks were
+    /// touched. So it counts up, or waits for a newer map, if it serves other groups or is to take over a
+    /// place.
     pub(crate) fn restart(&mut self) {
         if !std::mem::take(&mut self.fill.rows).is_empty() {
             let index = self.vote.index();

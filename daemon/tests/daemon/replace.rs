@@ -281,8 +281,8 @@ fn a_start_that_waits_for_a_member_says_which_one_and_what_to_do() {
     assert_eq!(bench.list().len(), 1);
 }
 
-/// It is not asked, since it is none of the members. So an open for reading that it alone could have taken is
-/// on no SSD.
+/// The daemon does not ask SSD 2, which is no member. So an open for reading that this SSD alone could have
+/// taken is on no SSD.
 #[test]
 fn an_open_for_reading_fails_if_only_an_ssd_in_the_place_of_another_one_is_there() {
     let _deadline = Deadline::after(LIMIT);

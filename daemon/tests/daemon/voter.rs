@@ -235,7 +235,7 @@ impl SimSsd {
         data.to_vec()
     }
 
-    /// It loses writes, and reports that by a new incarnation.
+    /// The SSD loses writes, and reports that by a new incarnation.
     pub(crate) fn lose_writes(&mut self) {
         self.vote.incarnation += 1;
     }

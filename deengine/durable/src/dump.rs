@@ -36,7 +36,7 @@ pub struct DumpPage<'a> {
     pub page: Ppa,
     /// The record beside the page.
     pub oob: Oob,
-    /// Its data; `None`: the page is padding.
+    /// Data of the page; `None`: the page is padding.
     pub data: Option<&'a [u8; 4096]>,
 }
 

@@ -51,7 +51,7 @@ pub struct SuperblockMeta {
     pub state: SuperblockState,
     /// Number of its erases.
     pub erases: u32,
-    /// Its position in the order in which superblocks were opened.
+    /// Position of this superblock in the order in which superblocks were opened.
     pub order: u64,
 }
 

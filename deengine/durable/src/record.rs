@@ -41,7 +41,7 @@ pub enum Record {
     Word {
         /// Index of the word.
         index: u64,
-        /// Its new value.
+        /// New value of the word.
         value: u64,
     },
     /// A write or a TRIM applied a stamp.
@@ -59,7 +59,7 @@ pub enum Record {
         superblock: Superblock,
         /// The stream that it is open for.
         stream: u8,
-        /// Its position in the order in which superblocks were opened.
+        /// Position of this superblock in the order in which superblocks were opened.
         order: u64,
     },
     /// A superblock is full.

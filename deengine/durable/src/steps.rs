@@ -35,7 +35,7 @@ pub(crate) enum Step {
 /// Progress of the first step.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Its cell is being written.
+    /// The cell of the step is being written.
     Writing { place: u32, write: CellWrite },
     /// Empty cells of new places are on their way.
     Preparing { kind: Kind, places: Range<u32>, ticket: Option<SyncTicket> },

@@ -204,7 +204,7 @@ impl Ftl {
 struct Before {
     /// Whether the SSD was shut down in order.
     clean: bool,
-    /// Its dump, or a dump made of the memory that a killed process left.
+    /// The SSD's dump, or a dump made of the memory that a killed process left.
     dump: DumpState,
     /// The process was killed before it could store that writes were lost.
     was_lossy: bool,

@@ -30,7 +30,7 @@ pub(crate) enum State {
     Open(Stream),
     /// Full.
     Closed,
-    /// It has no good block left.
+    /// The superblock has no good block left.
     Dead,
 }
 
@@ -173,7 +173,7 @@ impl Space {
         entry.state = State::Closed;
     }
 
-    /// It has been erased, as the `erases`th time; `good` pages are left on good blocks.
+    /// The superblock has been erased, as the `erases`th time; `good` pages are left on good blocks.
     pub(crate) fn freed(&mut self, superblock: Superblock, erases: u32, good: u32) {
         let entry = &mut self.entries[superblock.0 as usize];
         if entry.state == State::Free {

@@ -24,7 +24,7 @@ pub enum Extent {
 pub struct Target {
     /// The volume.
     pub vid: Vid,
-    /// Its generation.
+    /// Generation of the volume.
     pub generation: u32,
     /// First block.
     pub vba: u32,
@@ -51,7 +51,7 @@ pub struct NewBlock {
 pub struct Committed {
     /// Time at which the data is in the write buffer in the model.
     pub done: Time,
-    /// Its last transaction. The write is durable once [`crate::Ftl::durable`] has reached it.
+    /// The last transaction of the write. The write is durable once [`crate::Ftl::durable`] has reached it.
     pub seq: Seq,
     /// Blocks applied.
     pub applied: u32,

@@ -15,7 +15,7 @@ pub(crate) const AHEAD: usize = 3;
 pub(crate) struct Ways {
     /// The other buckets of the keys.
     pub(crate) buckets: [u64; SLOTS],
-    /// Their slots in the bucket that they are in.
+    /// The keys' slots in the bucket that they are in.
     pub(crate) slots: [u64; SLOTS],
 }
 

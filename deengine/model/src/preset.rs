@@ -218,7 +218,7 @@ pub enum PresetError {
     Range {
         /// The key.
         key: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: u64,
         /// The least value.
         least: u64,
@@ -230,7 +230,7 @@ pub enum PresetError {
     Chance {
         /// The key.
         key: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: f64,
         /// The greatest value.
         most: f64,

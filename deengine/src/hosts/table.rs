@@ -67,7 +67,7 @@ pub(crate) enum Standing {
     Unconnected,
     /// Admin commands take no time of the modelled firmware: each is carried out when it comes.
     Admin,
-    /// They pend with the I/O queues of this controller.
+    /// Commands pend with the I/O queues of this controller.
     Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Port {
-    /// Its name within the SSD.
+    /// Name of the queue within the SSD.
     pub(super) name: QueueKey,
     /// The queue's key at the engine.
     pub(super) key: QueueKey,

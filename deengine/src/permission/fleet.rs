@@ -33,7 +33,7 @@ pub struct Fleet {
     filling: bool,
     /// Groups and places that this SSD fills. [`INCOMING`] marks a place that it takes over.
     fills: Vec<(u32, usize)>,
-    /// It restarted under this map, and has forgotten what clients changed in places that it fills.
+    /// This SSD restarted under this map, and has forgotten what clients changed in places that it fills.
     has_forgotten: bool,
     /// This SSD replaces one that cannot be used, and refuses writes, too.
     stands_in: bool,
@@ -48,7 +48,7 @@ pub enum Place {
     Filling,
     /// The SSD serves.
     Serving {
-        /// It is the SSD that readers beside a writer ask (protocol rule 7).
+        /// The SSD is the one that readers beside a writer ask (protocol rule 7).
         first: bool,
     },
 }

@@ -61,7 +61,8 @@ impl<T> Authorized<T> {
         self.serial
     }
 
-    /// It was confirmed just now: it counts as judged by this state of the entry. The caller counts it anew.
+    /// The request was confirmed just now: it counts as judged by this state of the entry. The caller counts
+    /// it anew.
     pub(crate) fn confirmed_by(&mut self, serial: u64) {
         self.serial = serial;
     }

@@ -83,7 +83,7 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
 /// The other SSD's copy of a block, for the layer.
 struct Copied {
     held: Held,
-    /// Its data, in a frame of the layer.
+    /// Data of the block, in a frame of the layer.
     data: Option<NewBlock>,
 }
 

@@ -170,7 +170,7 @@ impl Cut {
         Self::made(index, blocks, 0)
     }
 
-    /// Its metadata is on a disk whose syncs take this number of polls.
+    /// As [`Self::new`], with its metadata on a disk whose syncs take this number of polls.
     pub(super) fn with_slow_syncs(polls: u32) -> (Self, Ssd) {
         Self::made(0, 1024, polls)
     }
@@ -256,8 +256,8 @@ fn a_map_gives_its_places_to_one_content_of_one_ssd() {
     assert_eq!(harness.read_as(WRITER), None);
 }
 
-/// It fills places and serves others, and starts again under the same map. It keeps its number, and so the
-/// places that it serves. Writers of the places that it fills wait for a newer map (rule 13).
+/// An SSD fills places and serves others, and starts again under the same map. It keeps its number, and so
+/// the places that it serves. Writers of the places that it fills wait for a newer map (rule 13).
 #[test]
 fn an_ssd_that_serves_and_fills_keeps_its_number_in_a_restart_and_writers_of_what_it_fills_wait() {
     let (cut, ssd) = Cut::new();
@@ -285,8 +285,8 @@ fn an_ssd_that_serves_and_fills_keeps_its_number_in_a_restart_and_writers_of_wha
     assert!(blocks().all(|vba| harness.write_at(vba).is_none()));
 }
 
-/// It serves no place yet, and comes in for another SSD. It has filled, and the map by which it takes over
-/// waits for a lease. That map names the number that it had (rule 4 of a drain).
+/// An SSD serves no place yet, and comes in for another SSD. It has filled, and the map by which it takes
+/// over waits for a lease. That map names the number that the SSD had (rule 4 of a drain).
 #[test]
 fn an_ssd_that_comes_in_keeps_its_number_in_a_restart_as_the_map_by_which_it_takes_over_names_it() {
     let (cut, ssd) = Cut::new();

@@ -72,11 +72,11 @@ const OVERDUE: u64 = 32 * PARTS;
 /// Whose turn it is, as one worker sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// Its own: no other worker with pending commands has dispatched less.
+    /// The worker's own: no other worker with pending commands has dispatched less.
     Own,
     /// Another's.
     Others,
-    /// It has come too late for many turns.
+    /// The worker has come too late for many turns.
     Overdue,
 }
 

@@ -139,7 +139,7 @@ impl WorkerSet {
         status.layer.changed.load(Ordering::Relaxed) && now.as_ps() >= status.look_at.load(Ordering::Relaxed)
     }
 
-    /// It looks.
+    /// The firmware begins to look at the health of the flash, so earlier changes count no more.
     pub(crate) fn looked(&self) {
         self.status.layer.changed.store(false, Ordering::Relaxed);
     }

@@ -72,13 +72,13 @@ pub struct Reply {
 
 /// One command: the capsules that it sends, and the answer that it makes of the replies.
 pub trait Dialogue {
-    /// Its result.
+    /// Result of the command.
     type Answer;
 
     /// Commands with the same order are executed one after another, in the order given. `None`: in any order.
     fn order(&self) -> Option<u64>;
 
-    /// Its next capsule.
+    /// The command's next capsule.
     fn ask(&self) -> Ask;
 
     /// The reply. `None`: it asks once more.
@@ -102,7 +102,7 @@ pub struct Capsule {
 #[derive(Debug)]
 enum What<K, D> {
     Command(K, D),
-    /// Its command was answered as lost. The value is that command's order.
+    /// A command that was answered as lost, and whose reply may still come. The value is the command's order.
     Late(Option<u64>),
     KeepAlive,
 }

@@ -78,7 +78,7 @@ pub enum DeviceError {
     Switch {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
         /// Allowed values.
         allowed: &'static str,

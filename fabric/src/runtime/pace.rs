@@ -16,11 +16,11 @@ use gnstor_base::time::{Span, Time};
 /// What the thread does until its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// It makes the next step at once.
+    /// The thread makes the next step at once.
     Spin,
-    /// It yields the core to other threads.
+    /// The thread yields the core to other threads.
     Yield,
-    /// It sleeps for so long, or until a job or bytes of a stream arrive.
+    /// The thread sleeps for so long, or until a job or bytes of a stream arrive.
     Nap(Span),
 }
 

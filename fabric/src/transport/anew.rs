@@ -14,10 +14,10 @@ use std::sync::mpsc::Sender;
 /// Progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// It is in error, or no connection has this name.
+    /// The connection is in error, or no connection has this name.
     pub broken: bool,
-    /// It is broken, and its executor has been handed the completion of everything that was in flight:
-    /// nothing moves for it any more.
+    /// The connection is broken, and its executor has been handed the completion of everything that was in
+    /// flight: nothing moves for it any more.
     pub over: bool,
     /// A response has been handed to its executor.
     pub answered: bool,

@@ -82,7 +82,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Client {
     pub(crate) map: MapRef,
     pub(crate) lease_epoch: u32,
-    /// Its writes in progress.
+    /// The client's writes in progress.
     pub(crate) requests: Vec<Request>,
 }
 

@@ -25,7 +25,7 @@ const MS: u64 = 1_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     Well,
-    /// It takes what is sent and answers nothing, until it works again.
+    /// The SSD takes what is sent and answers nothing, until it works again.
     Silent,
     Dead,
     Refuses,

@@ -13,7 +13,7 @@ pub(super) struct Straw {
     /// Uniform in 1..=2^48.
     u: u64,
     weight: u32,
-    /// Its length, once it was computed.
+    /// Length of the straw, once it was computed.
     length: Cell<Option<u64>>,
 }
 

@@ -47,9 +47,9 @@ pub fn reply(transaction: u16, public_bytes: u16, random: &mut Random) -> Vec<u8
 /// What an SSD answered to a stranger's messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// It did not take AUTH_Negotiate: it asks for no proof, or the queue is closed.
+    /// The SSD did not take AUTH_Negotiate: it asks for no proof, or the queue is closed.
     Nothing,
-    /// It demanded this group, and took the reply. A message of failure follows, if it is fetched.
+    /// The SSD demanded this group, and took the reply. A message of failure follows, if it is fetched.
     Challenge {
         /// Identifier of the group.
         group: u8,

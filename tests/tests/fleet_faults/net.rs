@@ -40,7 +40,7 @@ impl Bridge {
         ip(&format!("link set gn{ssd} nomaster"));
     }
 
-    /// It arrives again.
+    /// What the SSD sends and is sent arrives again.
     pub(super) fn join(&self, ssd: u16) {
         ip(&format!("link set gn{ssd} master gn"));
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Where an id without opens is listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Its connection has closed.
+    /// The connection of the id has closed.
     Waits { principal: Arc<str>, until: u64 },
     /// A connection keeps it.
     Kept { connection: u64, used: u64 },

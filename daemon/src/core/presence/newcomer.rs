@@ -16,7 +16,8 @@ use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 
-/// It is no part of the array and gets no change. The next map drops the SSD that it replaces.
+/// Why the newcomer stays out: it is no part of the array and gets no change. The next map drops the SSD that
+/// it replaces.
 pub(in crate::core) const OTHER: &str = "it is another SSD than the map names";
 
 impl Core {

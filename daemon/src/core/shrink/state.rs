@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(in crate::core) struct Proposed {
     pub(super) round: Round<Known>,
-    /// It was judged for volumes with this number of replicas and more.
+    /// The map was judged for volumes with this number of replicas and more.
     pub(super) fewest: u8,
     /// And for volumes of up to this number.
     pub(super) most: u8,
@@ -71,9 +71,9 @@ impl Proposed {
 /// What the daemon has told an SSD about the active map.
 #[derive(Default, Debug)]
 struct Told {
-    /// It has the map of this epoch, or a newer one.
+    /// The SSD has the map of this epoch, or a newer one.
     has: u64,
-    /// It is being told the map of this epoch.
+    /// The daemon is telling the SSD the map of this epoch.
     asked: Option<(CommandId, u64)>,
     retry_at: Option<u64>,
 }
@@ -190,7 +190,7 @@ impl Changes {
         self.down.contains_key(&ssd) || self.presumed.contains_key(&ssd)
     }
 
-    /// Its link says that it is down. A start that goes on without an SSD does not say so.
+    /// The SSD's link says that the SSD is down. A start that goes on without an SSD does not say so.
     pub(in crate::core) fn is_disconnected(&self, ssd: u16) -> bool {
         self.down.contains_key(&ssd)
     }

@@ -53,11 +53,11 @@ impl Anew {
 #[derive(Debug)]
 pub(in crate::core) struct Newcomer {
     says: SsdSays,
-    /// It has neither a map nor volumes.
+    /// The newcomer has neither a map nor volumes.
     pub(in crate::core) is_empty: bool,
     /// The operator gives it the place.
     is_wanted: bool,
-    /// It may have the place even if the previous SSD had last copies. These begin empty.
+    /// The newcomer may have the place even if the previous SSD had last copies. Their blocks begin empty.
     loses_data: bool,
 }
 

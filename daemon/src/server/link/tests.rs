@@ -23,7 +23,7 @@ struct Sim {
     keep_alives: Arc<AtomicU32>,
     /// Commands are not completed.
     slow: Arc<AtomicBool>,
-    /// It is stopped: no completions come for now.
+    /// The SSD's process is stopped: no completions come for now.
     stopped: Arc<AtomicBool>,
     filling: Arc<AtomicBool>,
     damaged: Arc<AtomicBool>,

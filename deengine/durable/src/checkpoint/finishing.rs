@@ -23,7 +23,7 @@ pub struct Finishing {
 pub(super) enum Stage {
     /// A sync of its bytes is running.
     Content(SyncTicket),
-    /// Its bytes are durable.
+    /// The checkpoint's bytes are durable.
     Written,
     /// The header is being changed.
     Header(UpdateNumber),

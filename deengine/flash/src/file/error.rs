@@ -49,7 +49,7 @@ pub enum DataFileError {
     TooSmall {
         /// The device.
         path: PathBuf,
-        /// Its size.
+        /// Size of the device.
         has: u64,
         /// The least size.
         needs: u64,
@@ -71,7 +71,7 @@ pub enum DataFileError {
     Limited {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file.
         needs: u64,
         /// The process's limit.
         limit: u64,

@@ -29,7 +29,7 @@ pub(super) struct LockedFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) kind: Kind,
-    /// Its length.
+    /// Length of the file.
     pub(super) end: u64,
     /// The file did not exist before.
     pub(super) made: bool,

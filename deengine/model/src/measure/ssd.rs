@@ -30,7 +30,7 @@ struct Victim {
     /// Valid and invalid pages when it was chosen: the host pays `valid` pages moved for `invalid` written.
     valid: u64,
     invalid: u64,
-    /// Its next unit, counted from its first.
+    /// The superblock's next unit, counted from its first.
     unit: u32,
     owed: u64,
 }

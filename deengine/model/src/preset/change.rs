@@ -25,9 +25,9 @@ const FIXED: [&str; 11] = [
 pub struct Difference {
     /// Key as in a preset file, with its section: `collection.policy`.
     pub key: String,
-    /// Its value in the first preset.
+    /// Value of the key in the first preset.
     pub one: String,
-    /// Its value in the other.
+    /// Value of the key in the other preset.
     pub other: String,
     /// Whether the value is fixed: an SSD that was made with one value cannot be opened with the other.
     pub is_fixed: bool,

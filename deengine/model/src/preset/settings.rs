@@ -40,7 +40,7 @@ impl Default for Collection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowDie {
-    /// Its number.
+    /// Number of the die.
     pub die: u32,
     /// Percent of the time that a healthy one takes.
     pub percent: u32,

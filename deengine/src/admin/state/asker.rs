@@ -70,7 +70,7 @@ impl Asker {
         asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
     }
 
-    /// Its number of openings could not be raised: a majority is asked once more.
+    /// The SSD's number of openings could not be raised: the SSD asks a majority once more.
     pub(in crate::admin) fn is_not_raised(&mut self) {
         self.stage = Stage::Proves;
     }

@@ -11,7 +11,7 @@ pub(crate) struct Volumes {
     metadata: MetadataStore,
     /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
     filling_since: Option<u64>,
-    /// It stands in for an SSD that cannot be used, and holds nothing.
+    /// This SSD stands in for one that cannot be used, and holds nothing.
     stands_in: bool,
     /// Commands that wait for a fence, oldest first.
     pub(in crate::admin) fences: Vec<u32>,

@@ -12,7 +12,7 @@ pub(in crate::admin) struct Voting {
     pub(in crate::admin) held: Option<(Held<Known>, Arc<[u8]>)>,
     /// What it has promised or holds could not be read: it votes no more.
     pub(in crate::admin) forgot: bool,
-    /// It cannot ask the others for its lease.
+    /// The SSD cannot ask the others for its lease.
     pub(in crate::admin) is_mute: bool,
 }
 

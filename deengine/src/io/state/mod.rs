@@ -41,7 +41,7 @@ pub(crate) struct Commands {
     pub(in crate::io) delays: Delays,
     /// Commands that wait for the translation layer, oldest first.
     pub(in crate::io) waiting: VecDeque<u32>,
-    /// They are being tried again.
+    /// The commands in `waiting` are being tried again.
     pub(in crate::io) is_retrying: bool,
     /// Blocks that may still be unmapped in this step.
     pub(in crate::io) trim_left: u32,

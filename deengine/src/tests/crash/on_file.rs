@@ -28,7 +28,7 @@ const SECTOR: usize = 512;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Host {
     Stays,
-    /// It fails as well, and whatever was not synced may be there or not.
+    /// The host fails as well, and whatever was not synced may be there or not.
     Fails,
 }
 

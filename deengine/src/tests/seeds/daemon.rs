@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// It is reached again: as it was, after a shutdown, or after a power cut without a dump.
+    /// The SSD is reached again: as it was, after a shutdown, or after a power cut without a dump.
     pub(super) fn come_back(&mut self, ssd: usize) {
         self.nodes[ssd].is_reached = true;
         let how = self.dice.below(3);

@@ -28,7 +28,7 @@ const RING_BYTES: usize = (UP_ENTRIES * UP_WORDS + DOWN_ENTRIES * DOWN_WORDS) * 
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     pub(super) memory: Arc<HostRegion>,
-    /// Its address on the device.
+    /// Address of the memory on the device.
     base: u64,
 }
 
