@@ -4,8 +4,7 @@
 //!
 //! ```text
 //!   cores --lend--> transports on their threads ... transports stop --> cores come back
-//!                                        shut_down: everything is written <--'--> power_fail: the dump, and
-//!                                        no more
+//!                                        shut_down: everything is written <--'--> power_fail: only the dump
 //! ```
 
 use crate::media::{self, Made, MediaError};

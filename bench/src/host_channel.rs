@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   CPU thread: place -> capsule, SEND, doorbell (host memory that the HCA sees)  ->  HCA -> SSD
-//!               completion queue (host memory)  <-  HCA <- SSD; data <-> any registered memory, the device's
-//!               too
+//!               completion queue (host memory)                                    <-  HCA <- SSD
+//!               any registered memory, of host or device                         <->  HCA <-> SSD: data
 //! ```
 //! The HCA, its queue formats and the SSDs are the ones that device channels use; the queues are in mapped
 //! host memory. It works only while a kernel is resident (the emulated HCA lives as long as one does), from

@@ -3,10 +3,8 @@
 //! survives.
 //!
 //! ```text
-//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> metadata --> completion
-//!   (protocol rule 3)
-//!   power on: metadata --> table, tombstones, map; journal, checkpoint, dump --> contents
-//!   (rule 11)
+//!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> metadata --> completion (rule 3)
+//!   power on: metadata --> table, tombstones, map; journal, checkpoint, dump --> contents          (rule 11)
 //! ```
 //! A write lease does not survive a power cycle: its end was measured on a clock that stopped. Its holder
 //! is told "expired" and renews it. An SSD that may have lost acknowledged writes takes part as a filling

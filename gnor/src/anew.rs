@@ -5,12 +5,12 @@
 //! (gnor/cuda/gnor/anew.cuh).
 //!
 //! ```text
-//!   old connection over, old answers taken --> doorbells zero --> HCA begins anew --> queues filled
+//!   old connection ended, old answers read --> doorbells zero --> HCA begins anew --> queues filled
 //!                                                                                          |
 //!   the device's from here on <-- answered: set in use <-- Connect <-- connection <--------'
 //! ```
 //! Until the HCA has begun anew, a front end may still look at a work request of the queues' last life. So
-//! they are filled behind its report.
+//! the host fills the queues only after the HCA reports that it begins anew.
 
 use crate::abi;
 use crate::channel::{Channel, Life, QID};

@@ -4,8 +4,7 @@
 //! ```text
 //!   raise --> pending of each host that wants it --> a held Asynchronous Event Request completes
 //!                 ^                                        |
-//!                 +-- further ones of its kind wait <------+  until the host reads the log page that tells
-//!                 more
+//!                 +-- further ones of its kind wait <------+  until the host reads the event's log page
 //! ```
 
 use crate::commands::CompletionPermit;

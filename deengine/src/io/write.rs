@@ -3,14 +3,15 @@
 //! [`super::commit`].
 //!
 //! ```text
-//!   submit        rules, frames, count in flight -> Pull                                            no lock
-//!   transferred   the data of a block is there; with the last block the write has arrived
-//!   step          judge again, submit in the worker's combining queue                               no lock
-//!                 the lock holder: rules still the same? commit all queues                          the
-//!                 layer's lock
-//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock;
-//!                 the Ssd's
-//!                 no room for now: submitted again a little later, before later writes              no lock
+//!                                                                                        lock
+//!   submit        rules, frames, count in flight -> Pull                                 none
+//!   transferred   the data of a block is there; with the last block the write has
+//!                 arrived
+//!   step          judge again, submit in the worker's combining queue                    none
+//!                 the lock holder: rules still the same? commit all queues               the layer's
+//!                 -> Complete                                                            none
+//!                 a refused write, or one with FUA, goes to the Ssd                      the Ssd's
+//!                 no room for now: submitted again a little later, before later writes   none
 //! ```
 //! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
 //! its next command or transfer, or at the next step. A sweep or a fence that began before the lock was

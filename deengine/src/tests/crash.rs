@@ -3,8 +3,7 @@
 //! rules 3, 6, 8, 10 and 11).
 //!
 //! ```text
-//!   mixed work --- the power goes --- [again during the restore] --- table, map, term, every block --- work
-//!   --- ...
+//!   mixed work --- the power goes --- [again during the restore] --- table, map, term, blocks --- work ...
 //!                   |  between two operations, with a dump
 //!                   |  while the dump is written
 //!                   |  during a durable operation, no dump

@@ -5,8 +5,8 @@
 //! ```text
 //!   an SSD with work behind it, power gone (with a dump, or without) --> image of its store
 //!   image --bits flipped, sectors zeroed, swapped, taken from before, cut off--> open
-//!       refused with a reason, or every block is one that was written there     (a dump that is damaged
-//!       counts for nothing)
+//!       refused with a reason, or every block is one that was written there
+//!       a dump that is damaged counts for nothing
 //! ```
 //! `GNSTOR_FUZZ_SECONDS` makes it go on for so long, `GNSTOR_FUZZ_SEED` is the seed that it begins with.
 

@@ -5,8 +5,8 @@
 //!   states of a block, by stamp:   0 ...... hard ...... acked ...... in flight
 //!                                           |           |            |
 //!                                           |           |            may be there, or not
-//!                                           |           a read finds this or a later one; so does a restart
-//!                                           with a dump
+//!                                           |           a read finds this or a later one;
+//!                                           |           so does a restart with a dump
 //!                                           a restart without a dump finds this or a later one
 //! ```
 //! A write at or below a stamp that was acknowledged before it was sent changes nothing (protocol rule 6),

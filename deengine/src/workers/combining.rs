@@ -3,9 +3,8 @@
 //!
 //! ```text
 //!   worker a --submit--> queue a --.
-//!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues --> each worker
-//!   completes its own
-//!   worker c --submit--> queue c --'
+//!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues
+//!   worker c --submit--> queue c --'                                 each worker completes its own writes
 //! ```
 //! So a worker need not wait for the lock. The lock holder commits for it, with map, journal and stamp
 //! histories in its own cache. A queue belongs to its worker until it is submitted, then to the lock

@@ -2,8 +2,8 @@
 //! In-flight epochs: how commands in flight and changes of the rules see each other without a lock.
 //!
 //! ```text
-//!   worker, a read     1 count it in flight     2 load the version: as in my rules?   no: uncount it, fetch
-//!   the rules
+//!   worker, a read     1 count it in flight     2 load the version: another than that of its rules?
+//!                                                 then uncount the read, and fetch the rules
 //!   firmware, CHMOD    1 count the version up   2 load the counts of commands in flight
 //! ```
 //! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the other.

@@ -2,10 +2,8 @@
 //! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
 //!
 //! ```text
-//!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> end of its
-//!   stream
-//!                                  '-> parts of 16 KiB, one launch of gn_gather -----------> end of its
-//!                                  stream
+//!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> its stream ends
+//!                                  '-> parts of 16 KiB, one launch of gn_gather -----------> its stream ends
 //! ```
 //! Each copier has a stream of its own: nothing waits for a resident kernel.
 

@@ -3,8 +3,7 @@
 //! of the last connection is over.
 //!
 //! ```text
-//! owner: old connection over? --> closed --> begin_anew --QpAnew--> executor --reply--> owner connects,
-//! posts
+//!   owner: old connection over? --> closed --> begin_anew --QpAnew--> executor --reply--> owner connects
 //! ```
 
 use super::{ConnId, ExecutorId, RcTransport};

@@ -4,9 +4,8 @@
 //! copies part by part, and then sends the response.
 //!
 //! ```text
-//!   pushes of one transfer --> FusedResponse --soon before it is due--> push_fused, FusedDone -->
-//!   transferred
-//!                                   `--part by part: Down::ToOwner, Up::Copied--> transferred, Respond
+//!   pushes of a transfer --> FusedResponse --soon before it is due--> push_fused, FusedDone --> transferred
+//!                                 `--part by part: Down::ToOwner, Up::Copied--> transferred, Respond
 //! ```
 
 use super::clock::executor_ns;

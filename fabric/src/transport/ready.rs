@@ -4,10 +4,9 @@
 //! ```text
 //!   epoll event, or something to send --> awake: polled in each step -- RESTS polls without work --> asleep
 //! ```
-//! Readiness comes from `mio` rather than `polling`. Its events are edge-triggered, so a stream is registered
-//! once and no later call to the operating system names it. `polling` would arm it again after each event.
-//! `mio` is in the build already, through tokio. An awake stream is read directly: an active client does not
-//! wait for the next look at the events.
+//! Readiness comes from `mio`, whose events are edge-triggered. So a stream is registered once, and no later
+//! call to the operating system names it. An awake stream is read directly: an active client does not wait
+//! for the next look at the events.
 
 use super::executors::AnyExecutor;
 use super::sleep::{WAKER, Waker};

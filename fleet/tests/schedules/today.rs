@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Schedules that lose data, or its readers, in an array of today.
+//! Schedules that lose data, or its readers, by the rules that arrays had before their SSDs voted. The texts
+//! call these the rules of today.
 
 use crate::deadline::{Deadline, LIMIT};
 use crate::{ARRAY, MS, OPEN, OTHER, ask, block, map, set, stamp, standing};

@@ -3,12 +3,12 @@
 //! comes up and tells the truth.
 //!
 //! ```text
-//!   damaged                       what must come of it
+//!   damaged                           what must come of it
 //!   one copy of anything kept twice   nothing: everything is there, and nothing is reported
-//!   both headers                  refused, by name
-//!   both of a metadata's cell       that cell is missing and counted as lost; everything else is there
-//!   dump                          filling: what was flushed is there
-//!   journal, checkpoint           everything is there, or filling: what the records beside the pages say
+//!   both headers                      refused, by name
+//!   both copies of a metadata cell    that cell is missing and counted as lost; everything else is there
+//!   dump                              filling: what was flushed is there
+//!   journal, checkpoint               everything is there, or filling: what the records beside the pages say
 //! ```
 //! Never another byte than was written there, and never anything of a volume that was deleted. The
 //! campaign's oracle judges.

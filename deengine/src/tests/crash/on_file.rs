@@ -2,10 +2,9 @@
 //! The SSD of a campaign in memory or in a data file, and what is left of each after a power failure.
 //!
 //! ```text
-//!             in memory                                 in a file
-//!   flash     outlives the SSD                          opened anew, from records and data in the file
-//!   store     RamStore forgets what was not synced      FileStore behind Forgetful, which takes back what
-//!   was not synced
+//!             in memory                             in a file
+//!   flash     outlives the SSD                      opened anew, from records and data in the file
+//!   store     RamStore forgets what was not synced  FileStore behind Forgetful, which takes that back, too
 //! ```
 //! Where the SSD loses its power, what was programmed is there. Where the *host* of a file loses it, pages
 //! and records written since the last sync may be gone as well, or in part.
