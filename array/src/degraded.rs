@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An array of which one SSD cannot be used: its file is damaged, or an older image.
 //!
-//! In place of that SSD stands another one, in memory and empty. It takes connections and permission
-//! entries, so that clients and the daemon find all SSDs. It refuses every read and every write with
-//! `CopyUnusable`, whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have
-//! a copy there fail, since all copies acknowledge a write. Only a newer map lets them go on without it (rule
-//! 1b of `docs/protocol-fleet.md`). Without such a map the SSD would come back, lack these writes, and not
-//! know. The file is left as it is.
+//! In place of that SSD stands another one, in memory and empty. It takes connections and permission entries,
+//! so that clients and the daemon find all SSDs. It refuses every read and every write with `CopyUnusable`,
+//! whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have a copy there
+//! fail, since all copies acknowledge a write. Such writes succeed again only after a newer map leaves the
+//! SSD out (rule 1b of `docs/protocol-fleet.md`). Without such a map the SSD would come back without these
+//! writes, and not know that it lacks them. The damaged or older file stays as it is.
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;
@@ -31,7 +31,7 @@ const AT_A_TIME: usize = 8;
 pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     let mut all = make_each(plans)?;
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
-        // It ends as it was found, and its map and volumes are not this array's.
+        // Its file stays unchanged, and its map and volumes are not this array's.
         take_back(std::mem::replace(&mut all[place], Err(why)));
     }
     for (place, why) in unnumbered::strangers_of(all.iter().map(|made| made.as_ref().ok())) {

@@ -33,9 +33,9 @@ impl Default for Handshakes {
 }
 
 impl Handshakes {
-    /// Begins a handshake. Returns the stream if the handshake has already succeeded. If its host has its
-    /// part, the host's oldest handshake is closed: an attacker on a client's own host cannot keep the client
-    /// out. Closes a stream beyond the bound of all.
+    /// Begins a handshake. Returns the stream if the handshake has already succeeded. If its host already has
+    /// its maximum, the host's oldest handshake is closed: an attacker on a client's own host cannot keep the
+    /// client out. Closes a stream beyond the bound of all.
     pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
         if self.count_of_host(&wire) >= self.of_host {
             self.end_oldest(&wire);

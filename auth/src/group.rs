@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
 
-    /// 2^(p-1) = 1 modulo a prime p: a wrong digit in a constant breaks it.
+    /// 2^(p-1) = 1 modulo a prime p: this test fails if a digit of the constant is wrong.
     #[test]
     fn the_constants_satisfy_fermats_theorem() {
         let _deadline = Deadline::after(LIMIT);

@@ -64,7 +64,7 @@ impl HostRegion {
         Ok(Self::over(base, bytes, mapped, None))
     }
 
-    /// Maps `bytes` of zeroed memory that another process can map, too, by the descriptor of
+    /// Maps `bytes` of zeroed memory that another process can map through the descriptor of
     /// [`Self::backing`]. The memory has huge pages if the machine has reserved enough of them
     /// (`vm.nr_hugepages`). Otherwise it has ordinary pages, which cost nothing until they are touched.
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue for each of several owners, and the owners take turns. So one with many entries delays another one
-//! by one entry at most.
+//! A queue for each of several owners, and the owners take turns. So an owner with many entries delays
+//! another by at most one entry.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};

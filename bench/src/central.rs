@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Bytes of a log record: client, unit, place, and their sum.
 const RECORD: usize = 16;
-/// The log starts over at this length: what it says is then in the map, which a real engine would write out
-/// in between.
+/// The log starts over at this length: what it says is then in the map, and a real engine would first save
+/// the map.
 const LOG_BYTES: usize = 64 << 20;
 /// A flush that takes longer counts as failed.
 const FLUSH: Duration = Duration::from_secs(10);

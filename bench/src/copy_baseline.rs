@@ -58,7 +58,7 @@ struct ArgsAbi {
     reserved: u32,
 }
 
-/// Movers of an agent's block: what `AgentHca::launch` leaves for them of its threads.
+/// Movers of an agent's block: the warps that `AgentHca::launch` does not use for other roles.
 const MOVERS: u32 = 18;
 const MOVERS_HOST: u32 = 1;
 /// Pieces of device memory for each warp.
@@ -67,7 +67,7 @@ const SMALL: u32 = 4 << 10;
 const LARGE: u32 = 64 << 10;
 /// Number of warps whose last piece is compared.
 const COMPARED: usize = 64;
-/// Beyond the time of the copy.
+/// Time a launch may take beyond the copy.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// The result of one copy.

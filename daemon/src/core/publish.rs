@@ -208,8 +208,9 @@ impl Core {
         Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term.number()) }))
     }
 
-    /// The volume's entry was taken as its state. A published volume has its new name from here on, and the
-    /// volume that had the name has none. Once every SSD has the entry, that volume is deleted.
+    /// The daemon has adopted the volume's new entry; `everywhere` if every SSD has it. A published volume
+    /// has its new name from here on, and the volume that had the name has none. Once every SSD has the
+    /// entry, that older volume is deleted.
     pub(super) fn settle_name(&mut self, vid: Vid, everywhere: bool) {
         let entry = &self.volumes[&vid].entry;
         let (name, replaced) = (entry.name.clone(), replaced_by(entry));

@@ -85,7 +85,7 @@ impl Worker {
     /// firmware.
     fn submit_arrived(&mut self, now: Time) {
         self.refresh();
-        // Not before the time by which it is committed: a lease that is over then is over now.
+        // Judged by the time of the commit: a lease that ends before the commit counts as ended already.
         let now = now.max(self.shared.workers.latest());
         let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
         // If the layer had no room, a few writes test whether it has now.
@@ -253,7 +253,7 @@ impl Shared {
         let version = workers.version();
         commit_all(workers.combining_queues(last), || now.max(workers.latest()), version, &mut commits);
         workers.note_change();
-        // Before the lock is let go: the next one to have it knows better.
+        // Before the lock is let go: the next holder overwrites this with a newer time.
         workers.maintain_at(commits.advance(now));
         drop(committing);
     }

@@ -300,7 +300,7 @@ impl Worker {
         let Some(write) = self.writes.commands.get_mut(id) else { return };
         match outcome {
             Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
-            // The data changed on its way here: what is stored is not bad.
+            // The transfer was corrupted; the stored data is intact.
             Outcome::BadChecksum => write.failure = write.failure.or(Some(Refusal::TransferError)),
             _ => write.failure = write.failure.or(refusal_of(outcome)),
         }

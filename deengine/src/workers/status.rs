@@ -13,7 +13,7 @@ const LATE: Span = Span::from_ms(10);
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Status {
-    /// In picoseconds.
+    /// When the alarm is due, in picoseconds.
     alarm: AtomicU64,
     /// The worker that set the alarm. Its thread is awake meanwhile, and does not sleep past it.
     keeper: AtomicUsize,
@@ -90,8 +90,9 @@ impl WorkerSet {
             differs
         };
         publish(&status.look_at, look_at);
-        // Of both words only this worker needs the newest: it sees what it has stored itself. A worker that
-        // sees one of them too early, or too late, wakes for nothing, or relies on this one.
+        // The alarm and its keeper are two words, and another worker may read an old value of either. Then it
+        // wakes for nothing, or leaves the alarm to this worker. That is safe: this worker sees what it has
+        // stored itself, and wakes in time.
         if publish(&status.alarm, alarm) && status.keeper.load(Ordering::Relaxed) != by {
             status.keeper.store(by, Ordering::Relaxed);
         }
@@ -108,8 +109,8 @@ impl WorkerSet {
         Time::from_ps(self.status.alarm.load(Ordering::Relaxed))
     }
 
-    /// Time at which `worker` is to look for work of either. The keeper of the alarm comes at its time: so an
-    /// alarm wakes one thread.
+    /// Time at which `worker` is to look for work of the firmware or of the layer. Only the keeper of the
+    /// alarm comes when the alarm is due: so an alarm wakes one thread.
     #[inline]
     pub(crate) fn next(&self, worker: usize) -> Time {
         let status = &self.status;

@@ -6,7 +6,8 @@ use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An id that waits until no SSD names it. It counts for the principal that had it.
+/// A client id that is not reused yet, because an SSD may still list it as a reader. It counts for the
+/// principal that had it.
 #[derive(Debug)]
 pub(super) struct Resting {
     pub(super) principal: Arc<str>,
