@@ -338,7 +338,7 @@ fn main() {
         engine.with(|hosts| {
             (alive, load) = (alive.and(hosts.alive), load.and(hosts.io));
             hosts.verb = None;
-            // What waits still has waited so long.
+            // A command that still waits has waited until now.
             for ((qpn, _), sent) in hosts.under_way.drain() {
                 let times = if qpn >= IO { &mut load } else { &mut alive };
                 times.longest = times.longest.max(now - sent);

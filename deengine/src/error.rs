@@ -47,7 +47,7 @@ impl SsdError {
     }
 }
 
-/// The system area cannot store it, so the change is not acknowledged.
+/// The refusal of a change that the system area cannot store.
 pub(crate) fn not_durable(error: &DurableError) -> Refused {
     tracing::error!("the metadata cannot be written: {error}");
     Refusal::NotReady.into()

@@ -51,13 +51,13 @@ impl From<Refusal> for Refused {
 /// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// Deliver them.
+    /// Deliver the blocks.
     Read,
-    /// Replace them by the host's data.
+    /// Replace the blocks by the host's data.
     Write,
-    /// Compare them with the host's data.
+    /// Compare the blocks with the host's data.
     Compare,
-    /// Unmap them (Write Zeroes, or a range of Dataset Management): they read as zeros.
+    /// Unmap the blocks (Write Zeroes, or a range of Dataset Management): they read as zeros.
     Trim,
 }
 

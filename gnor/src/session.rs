@@ -264,7 +264,7 @@ impl Session {
         self.with_queue(ssd, |queue| queue.connect_data(qid))
     }
 
-    /// Ports of all SSDs. One that is not up gets the port of another.
+    /// Ports of all SSDs. An SSD that is not up gets the port of another one.
     pub fn ports(&self) -> Vec<Port> {
         self.shared.look(Inner::ports)
     }
@@ -323,7 +323,7 @@ fn host_id() -> [u8; 16] {
     })
 }
 
-/// Why a dial led nowhere.
+/// Why a dial failed.
 #[derive(Debug)]
 pub(crate) enum NotDialled {
     /// There is no link.

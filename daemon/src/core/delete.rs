@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 const VID_ATTEMPTS: u32 = 8;
 
 impl Core {
-    /// VOLUME ADD has been answered everywhere.
+    /// All SSDs have answered VOLUME ADD.
     pub(super) fn created(&mut self, now: u64, entry: &VolumeEntry, round: Round, creation: Creation) {
         let Creation { ticket, request, attempt } = creation;
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
@@ -133,7 +133,7 @@ impl Core {
         };
         let (purpose, action) = (Purpose::Delete { ticket }, Action::Delete(version));
         if targets.is_empty() {
-            // The map has dropped the last SSD that had still to do so.
+            // The map has dropped the last SSD that had still to delete the volume.
             return self.deleted(now, vid, Round::new(purpose, action, targets), ticket);
         }
         self.begin(vid, action, purpose, targets);

@@ -47,7 +47,8 @@ impl Core {
                 continue;
             }
             let Some(&client) = clients.last() else { continue };
-            // The one that waits ends them, too, and more would keep clients' requests out of the queue.
+            // A Release that waits ends these ids, too. More of them would keep clients' requests out of the
+            // queue.
             let waits = volume.queue.iter().any(|(ticket, _)| ticket.is_own());
             let Ok(name) = VolumeName::new(&volume.entry.name) else { continue };
             if waits {

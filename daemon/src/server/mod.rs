@@ -157,7 +157,7 @@ async fn serve_and_tell(
 }
 
 async fn wait_for_start(mut state: watch::Receiver<State>, after: Duration) -> Result<(), DaemonError> {
-    // The state says whether it was in time.
+    // The state says whether the daemon started in time.
     tokio::time::timeout(after, state.wait_for(|s| !matches!(s, State::Starting(_)))).await.map(drop).ok();
     let state = state.borrow().clone();
     match state {
@@ -209,7 +209,7 @@ async fn serve_grpc(
         () = shutdown => None,
     };
     quit.send(()).ok();
-    // Calls under way get their answer; a client that does not let go of its connection does not hold us up.
+    // Calls under way get their answer. A client that keeps its connection delays the end by `stop_timeout`.
     if tokio::time::timeout(stop_timeout, server).await.is_err() {
         tracing::warn!(?stop_timeout, "calls were still under way when the daemon stopped");
     }
@@ -303,12 +303,12 @@ impl Daemon {
         Ok(Self { local_addr, looker, quit: Some(quit), thread: Some(thread) })
     }
 
-    /// The address it listens on.
+    /// The address on which the daemon listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Whether it still serves. If not, [`Self::stop`] says why.
+    /// Whether the daemon still serves. If not, [`Self::stop`] says why.
     pub fn is_serving(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }

@@ -2,7 +2,7 @@
 //! Collection: moves the valid pages of a victim, so that its superblock can be erased.
 //!
 //! ```text
-//!   free superblocks and emptied ones  > low  no collection, but in the background while hosts are idle
+//!   free superblocks and emptied ones  > low  collection only in the background, while hosts are idle
 //!                                     <= low  every host page pays for its share of the victim's pages
 //!   free superblocks                  <= KEPT only collection may open one; writes wait (Stalled)
 //! ```

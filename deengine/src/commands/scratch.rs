@@ -25,7 +25,7 @@ const LARGE_COUNT: u32 = 8;
 #[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
 pub(crate) const QUESTION: u32 = Question::BYTES as u32;
 
-/// How long a host has a buffer for sure, while another host finds none.
+/// How long a host surely keeps a buffer while another host finds none.
 const KEPT: Span = Span::from_ms(2000);
 
 /// Owner of a buffer, for the quotas.
@@ -137,7 +137,8 @@ impl Scratch {
             let oldest = self.holders[size].first_key_value().filter(|_| self.is_wanted[size]);
             match oldest {
                 Some((&(since, _), &queue)) if since + KEPT <= now => {
-                    // What it has comes back when its transfers are answered. The next wish looks further.
+                    // The queue's buffers come back when its transfers are answered. The next host that finds
+                    // none asks for another queue to end.
                     self.holders[size].retain(|_, holder| *holder != queue);
                     self.is_wanted[size] = false;
                     return (Some(queue), now);

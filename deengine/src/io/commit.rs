@@ -24,7 +24,7 @@ use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::status::Refusal;
 
-/// So many arrived writes are committed without waiting for the end of the step. While a batch is pending,
+/// This many arrived writes are committed without waiting for the end of the step. While a batch is pending,
 /// the worker retries after every BATCH arrivals.
 const BATCH: usize = 16;
 /// How often a worker tries the lock, once a step, before it sleeps for it. A thread that sleeps wakes
@@ -118,7 +118,8 @@ impl Worker {
                 submitted.push(Submitted { write: id, is_job: false });
                 continue;
             };
-            // The entry of now allows it, too. There may be no room for long: a fence does not wait for that.
+            // The current entry allows the write, too, so the write counts as judged by that. A fence then
+            // does not wait for it: the layer may have no room for long.
             if write.version != self.version
                 && let Some((_, request)) = &mut write.command
                 && let Some(serial) = self.rules.serial(request.slot()).filter(|now| *now != request.serial())
@@ -284,7 +285,8 @@ impl Ssd {
         let committed = match committed {
             Ok(committed) => committed,
             Err(CommitError::Stalled) => {
-                // It waits for the disk, which may take long: a fence does not wait for both.
+                // The write waits for room, which may take long. A fence does not wait for it: the write
+                // counts as judged by the current entry.
                 let end = WriteEnd { request: self.table.renew(end.request), ..end };
                 let id = self.start(permit, vid, accepted, Work::Stalled(end));
                 self.wait(now, id);
@@ -334,7 +336,7 @@ impl Ssd {
         self.table.adopt(request);
     }
 
-    /// A write that will not be: its frames go back.
+    /// Gives up a write that will not be committed: its frames go back.
     pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
         let WriteEnd { request, blocks, .. } = end;
         self.release_blocks(blocks);

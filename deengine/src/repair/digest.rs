@@ -80,7 +80,7 @@ impl Ssd {
         Some(of_chunks(entry, first..=first + (blocks - 1), is_decided))
     }
 
-    /// Whether these blocks have this digest. Then each is as the other's, and was compared.
+    /// Whether these blocks have this digest. Then each is equal to the other SSD's, and counts as compared.
     fn has_digest(&self, walk: &Walk, window: &Window, leaf: &[u32], theirs: u64) -> bool {
         let &Window { vid, generation, .. } = window;
         let filling = self.entry_for(walk, vid).zip(self.table.fleet()).map(|(entry, fleet)| {

@@ -8,7 +8,8 @@
 //!                            +--> walk: windows of 1,024 blocks, each asked of one SSD
 //!   SETTLE of a volume -----'                '-- no answer: asked again
 //! ```
-//! * A window asks for digests first, one for each 64 blocks. Where they are its own, nothing is listed.
+//! * A window asks for digests first, one for each 64 blocks. Where they equal the SSD's own, it asks for
+//!   no rows.
 //! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
 //!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
 //! * A fill takes a volume that is added while it is under way or over. An SSD in the place of another one
@@ -46,7 +47,7 @@ const NO_ROOM: Span = Span::from_ms(2);
 const PATIENCE: Span = Span::from_ms(2000);
 /// Time after which the walk looks whether all that it took over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
-/// How soon a fill that is paused looks whether a new term has ended that.
+/// How soon a fill that is paused looks whether a new term has ended the pause.
 const PAUSED_POLL: Span = Span::from_ms(100);
 /// The top bit of a question's name: it is of a repair.
 const MARK: u32 = 1 << 31;
@@ -109,7 +110,7 @@ impl Ssd {
         self.repair.pace.turn(now, commands, cost, pages)
     }
 
-    /// An operator wants no fill to go on. The next daemon knows nothing of that, so its term ends it.
+    /// Whether an operator has paused fills. The next daemon does not know of the pause, so its term ends it.
     pub(crate) fn is_fill_paused(&self) -> bool {
         self.repair.paused_in == Some(self.table.term())
     }

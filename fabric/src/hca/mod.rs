@@ -60,7 +60,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Of a response that is late as soon as it is seen after its time.
+    /// The allowance of a response that is late as soon as it is seen after its time.
     pub const AT_ONCE: Self = Self { late_ns: 0, client_late_ns: 0 };
     /// The allowance of a response that no measure calls late.
     pub const NEVER: Self = Self { late_ns: i32::MAX as u32, client_late_ns: i32::MAX };

@@ -73,7 +73,7 @@ impl HostQueue {
 }
 
 impl Asked {
-    /// Whether this is its answer.
+    /// Whether this is the answer of that command.
     pub fn is_answered_by(&self, cqe: &Cqe) -> bool {
         self.cid == cqe.cid.get()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The clock of leases and of the model. It goes on while the machine is suspended: `Instant` does not, and a
-//! lease by it would last as much longer.
+//! The clock of leases and of the model. It goes on while the machine is suspended. `Instant` stops then, so
+//! a lease by it would last longer by the time of the suspension.
 
 use gnstor_base::time::Time;
 use nix::time::{ClockId, clock_gettime};

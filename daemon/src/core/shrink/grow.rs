@@ -39,7 +39,7 @@ pub(super) const REACH_MS: u64 = 5_000;
 const OPENS_LATER_MS: u64 = 6 * REACH_MS;
 
 impl Core {
-    /// SSDs that the map does not name, and that are there, are brought up to date.
+    /// Brings SSDs up to date that are there and that the map does not name.
     pub(super) fn invite(&mut self) {
         if !self.is_serving() {
             return;
@@ -185,12 +185,12 @@ impl Core {
         let term = self.term.number();
         let filled = self.fills.filled();
         let (leaving, most) = (self.leaving(map), self.most(map));
-        // Of what the map does not say yet, volumes that are made meanwhile know nothing.
+        // Only an SSD of which the map says that it leaves: volumes that are made meanwhile go by the map.
         let leave = leaving.iter().filter(|&ssd| map.ssds[usize::from(ssd)].weight == LEAVES);
         let leave: SsdSet = leave.collect();
         let serve = |map: &Map| {
             let next = map.serve_all(&filled, term)?;
-            // The rest of one that leaves goes in the same epoch.
+            // The other places of an SSD that leaves go in the same epoch.
             Ok(leave.iter().fold(next, |next, ssd| next.and_leave_unused(ssd, most)))
         };
         if !filled.is_empty()
@@ -216,7 +216,7 @@ impl Core {
         for (ssd, _) in &ssds {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
-        // Where no SSD is outside a row, those at its places that no volume uses are drawn from.
+        // Where no SSD is outside a row, the draw is among the SSDs at its places that no volume uses.
         let mut bare = drawn.clone();
         let unused = bare.rows.iter_mut().flat_map(|row| row.places.iter_mut().skip(usize::from(most)));
         unused.for_each(|place| *place = None);
@@ -274,7 +274,7 @@ impl Core {
             Some(home) if !self.is_given_up(home, now, map) => None,
             Some(_) => draw(),
             None => {
-                // Several that are back share what nothing is known of.
+                // Several SSDs that are back share the holes whose former SSD is not known.
                 let has_own = |ssd: u16| (0..MAX_WIDTH).any(|place| self.home(row, place) == Some(ssd));
                 let back = open.iter().filter(|&ssd| self.members.guests().contains(&ssd) && !has_own(ssd));
                 let back: Vec<u16> = back.collect();
@@ -318,7 +318,8 @@ impl Core {
         self.changes.moved_homes(lost, &taken);
     }
 
-    /// When a writer that has not said that it reaches a guest is not waited for any longer.
+    /// The next time at which a wait ends: for a writer to say that it reaches a guest, or for an SSD that is
+    /// out.
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
         let is_waited_for = self.changes.sinces().next().is_some();
         let held = self.volumes.values().filter(|v| is_waited_for && v.writer(now).is_some());

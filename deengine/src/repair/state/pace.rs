@@ -11,9 +11,9 @@
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::scrub::DEFAULT_SHARE;
 
-/// Clients use the SSD for so long after the last command of theirs that was seen.
+/// Clients count as using the SSD for this long after the last command of theirs that was seen.
 const QUIET: Span = Span::from_ms(2);
-/// Least cost of a page: a preset without times costs memory and processors, too.
+/// Least cost of a page. Also with a preset without times a page takes memory and processors.
 const LEAST: Span = Span::from_ns(500);
 
 #[derive(Debug)]

@@ -14,12 +14,12 @@ pub(in crate::device) struct Stream(sys::CUstream);
 // does first.
 unsafe impl Send for Stream {}
 
-/// First driver whose batched copy has the arguments that the bindings know. That of 12.8 has one more
-/// argument.
+/// First driver whose batched copy has the arguments that the bindings know. The call of driver 12.8 has one
+/// more argument.
 const BATCH_VERSION: i32 = 13_000;
 
 impl CudaDevice {
-    /// Whether the driver has the batch of copies. The call of a driver that has not would end the process.
+    /// Whether the driver has the batch of copies. Without it the call would end the process.
     pub(in crate::device) fn has_batch() -> bool {
         let mut version = 0;
         // SAFETY: a place for the answer; the library is there, since a device was opened.
@@ -53,7 +53,7 @@ impl CudaDevice {
     ) -> Result<(), DeviceError> {
         assert!(to.len() == from.len() && to.len() == sizes.len(), "an address for every size");
         self.enter()?;
-        // Hints of a place are for managed memory only.
+        // Hints where memory lies are for managed memory only.
         let nowhere =
             sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };
         let mut attributes = sys::CUmemcpyAttributes {
