@@ -86,9 +86,9 @@ const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// Waits for a lock. `parking_lot` hands a lock to the thread that has slept longest. So a sleeping thread
-/// gets the lock within about a millisecond, even if other threads try it without a pause. The standard
-/// library's lock promises no such order.
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even if other threads try it
+/// without a pause. `parking_lot` hands a lock to the thread that has slept longest. With the standard
+/// library's lock a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {
