@@ -7,6 +7,7 @@
 //! | [`region`] | memory that several agents touch |
 //! | [`controller`] | the border between target offload and an SSD |
 //! | [`ahead`] | how long before its modelled time something is done |
+//! | [`lock`] | how a thread waits for a lock |
 //! | [`padding`] | cache lines |
 //! | [`turns`] | queues whose owners take turns |
 //!
@@ -15,6 +16,7 @@
 
 pub mod ahead;
 pub mod controller;
+pub mod lock;
 pub mod padding;
 pub mod region;
 #[cfg(any(test, feature = "testing"))]

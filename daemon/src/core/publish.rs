@@ -211,7 +211,7 @@ impl Core {
     /// The daemon has adopted the volume's new entry; `everywhere` if every SSD has it. A published volume
     /// has its new name from here on, and the volume that had the name has none. Once every SSD has the
     /// entry, that older volume is deleted.
-    pub(super) fn settle_name(&mut self, vid: Vid, everywhere: bool) {
+    pub(super) fn complete_name(&mut self, vid: Vid, everywhere: bool) {
         let entry = &self.volumes[&vid].entry;
         let (name, replaced) = (entry.name.clone(), replaced_by(entry));
         if self.publishing.get(&name).is_some_and(|(publishing, _)| *publishing == vid) {

@@ -151,7 +151,7 @@ impl Core {
                 let drift_ms = self.config.drift_ms;
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
-                self.settle_name(vid, round.failed.is_empty());
+                self.complete_name(vid, round.failed.is_empty());
                 // VOLUME ADD was refused because the generation died there. A failed Create left the
                 // volume, and a restart cut its undoing off; a volume that a client deleted would have the
                 // mark. It is undone now.
@@ -200,7 +200,7 @@ impl Core {
             // failed.
             let everywhere = round.failed.is_empty();
             self.note_behind(now, entry.vid, round.failed);
-            self.settle_name(entry.vid, everywhere);
+            self.complete_name(entry.vid, everywhere);
             let reply = match then {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },

@@ -42,7 +42,7 @@ pub(crate) const ENTRY_PITCH: u64 = 8192;
 /// Bytes of one tombstone's place.
 pub(crate) const TOMBSTONE_PITCH: u64 = 512;
 /// Stamps of all volumes together that a checkpoint has room for, for each volume (protocol rule 6).
-pub(crate) const WINDOW: u64 = 4096;
+pub(crate) const STAMP_HISTORY: u64 = 4096;
 
 /// How much there is of everything; decides the layout and never changes once formatted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +179,7 @@ impl Layout {
         let meta_bytes = round_up(
             64 + 16 * u64::from(sizes.superblocks)
                 + 4 * u64::from(sizes.blocks)
-                + u64::from(sizes.volumes) * (8 + 16 * WINDOW),
+                + u64::from(sizes.volumes) * (8 + 16 * STAMP_HISTORY),
             PAGE_U64,
         );
         let chunk = CHUNK as u64;

@@ -160,7 +160,7 @@ impl Writing {
     }
 
     /// Waits so long that every sweep of a small SSD is over.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn wait_for_sweeps(&mut self) {
         for _ in 0..8 {
             self.advance(200_000);
         }

@@ -96,7 +96,7 @@ pub(crate) fn entries(scripts: &mut Vec<Script>) {
         s.add(&VolumeEntry { name: "v".into(), labels: String::new(), request_ids: vec![], ..entry(vid) });
     }
     s.delete(3, 1, 2, 1);
-    s.settle();
+    s.wait_for_sweeps();
     s.add(&entry(69));
     s.add(&entry(70));
     scripts.push(s.finish("table-full", "ADD: 64 volumes fit into a small SSD"));
@@ -188,7 +188,7 @@ pub(crate) fn lists(scripts: &mut Vec<Script>) {
         for vid in [6, 4, 0xFFFE] {
             s.add(&VolumeEntry { generation: turn + 1, request_ids: ids.clone(), ..entry(vid) });
             s.delete(vid, turn + 1, 2 + u64::from(turn), 1);
-            s.settle();
+            s.wait_for_sweeps();
         }
         s.now_ns += 3_600_000_000_000;
     }
@@ -311,7 +311,7 @@ pub(crate) fn sweeps(scripts: &mut Vec<Script>) {
     ] {
         s.delete(vid, generation, version, term);
     }
-    s.settle();
+    s.wait_for_sweeps();
     for generation in [1, 0, 2] {
         s.delete(VOLUME, generation, 10, 1);
         s.add(&VolumeEntry { generation, version: 11, ..entry(VOLUME) });
@@ -344,7 +344,7 @@ pub(crate) fn sweeps(scripts: &mut Vec<Script>) {
     for turn in 1..6u32 {
         s.run(Io::new(io::WRITE, WRITER, 0, 8));
         s.delete(VOLUME, turn, u64::from(turn) + 1, 1);
-        s.settle();
+        s.wait_for_sweeps();
         s.add(&VolumeEntry { generation: turn + 1, version: u64::from(turn) + 1, ..entry(VOLUME) });
         s.look([0, 7]);
         s.sequence = 0;

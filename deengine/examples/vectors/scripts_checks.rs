@@ -92,7 +92,7 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
     s.run(own);
     s.run(other);
     s.end(Io::new(io::READ, READER, 3, 1), delete);
-    s.settle();
+    s.wait_for_sweeps();
     s.run(own);
     s.run(other);
     scripts.push(s.finish(

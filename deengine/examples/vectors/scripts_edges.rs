@@ -71,7 +71,7 @@ fn ids(scripts: &mut Vec<Script>) {
         s.list(0, 1 << 14, false);
         s.delete(vid, 1, 4, 1);
         s.chmod(&VolumeEntry { version: 5, ..next });
-        s.settle();
+        s.wait_for_sweeps();
         s.list(0, 1 << 14, true);
     }
     scripts.push(s.finish("edge-chmod-vids", "ids: CHMOD of the first and the last volume"));
@@ -117,7 +117,7 @@ fn lease_lengths(scripts: &mut Vec<Script>) {
         s.add(&VolumeEntry { lease_ms: ms, ..entry(6) });
         s.run(Io { vid: 6, ..own });
         s.delete(6, 1, 2, 1);
-        s.settle();
+        s.wait_for_sweeps();
         s.delete(6, 1, 2, 1);
         s.chmod(&VolumeEntry { version, lease_ms: ms, ..entry(VOLUME) });
         s.run(own);
@@ -145,7 +145,7 @@ fn generations(scripts: &mut Vec<Script>) {
         s.delete(6, generation.wrapping_add(1), 9, 1);
         s.delete(6, generation.wrapping_sub(1), 9, 1);
         s.delete(6, generation, 9, 1);
-        s.settle();
+        s.wait_for_sweeps();
         s.delete(6, generation, 9, 1);
         s.list(0, 4096, true);
     }
@@ -320,7 +320,7 @@ fn end_of_time(scripts: &mut Vec<Script>) {
     s.end(own, held);
     s.add(&entry(6));
     s.delete(6, 1, 2, 1);
-    s.settle();
+    s.wait_for_sweeps();
     s.list(0, 4096, true);
     s.chmod(&VolumeEntry { version: 4, lease_ms: 100, ..entry(VOLUME) });
     s.renew(50, 2, 1);

@@ -25,10 +25,10 @@ pub(crate) fn fences(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     let held = s.begin(Io::new(io::WRITE, WRITER, 0, 1));
     s.delete(VOLUME, 1, 2, 1);
-    s.settle();
+    s.wait_for_sweeps();
     s.add(&VolumeEntry { generation: 2, version: 3, ..entry(VOLUME) });
     s.end(Io::new(io::WRITE, WRITER, 0, 1), held);
-    s.settle();
+    s.wait_for_sweeps();
     s.add(&VolumeEntry { generation: 2, version: 3, ..entry(VOLUME) });
     s.look([0]);
     scripts.push(
@@ -57,7 +57,7 @@ fn waiting(scripts: &mut Vec<Script>, name: &str, own: Io) {
         }
         s.end(own, first);
         s.end(later, third);
-        s.settle();
+        s.wait_for_sweeps();
         s.look([4]);
         scripts.push(s.finish(
             format!("fence-{what}-{name}"),
@@ -103,7 +103,7 @@ fn late_deletes(scripts: &mut Vec<Script>) {
         let other = Io { vid: 6, ..Io::new(io::WRITE, WRITER, 0, 1) };
         let neighbour = s.begin(other);
         s.delete(VOLUME, 1, 2, 1);
-        s.settle();
+        s.wait_for_sweeps();
         let deadline = s.now_ns + 2_000 * MS;
         while s.now_ns < deadline {
             s.advance(100 * MS);

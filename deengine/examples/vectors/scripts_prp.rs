@@ -88,7 +88,7 @@ fn life(scripts: &mut Vec<Script>) {
     s.delete(VOLUME, 1, 3, 1);
     s.advance(2_000 * MS);
     s.end(Io::new(io::COMPARE, READER, 0, 1), late);
-    s.settle();
+    s.wait_for_sweeps();
     s.add(&VolumeEntry { generation: 2, version: 4, ..entry(VOLUME) });
     s.look(0..4);
     scripts.push(s.finish("prp-life", "PRP: fences, a sweep, a late command, a new life"));

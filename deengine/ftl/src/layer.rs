@@ -20,6 +20,7 @@ use crate::stamp_history::StampHistory;
 use crate::stamps::Stamps;
 use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
+use gnstor_base::lock::spin_then_sleep;
 use gnstor_base::region::HostRegion;
 use gnstor_durable::{Durable, Journal, Seq};
 use gnstor_flash::{Flash, Power};
@@ -80,28 +81,12 @@ impl Inner {
     }
 }
 
-/// Number of times that a thread tries a lock before it sleeps. Locks are held for microseconds, and waking
-/// takes tens of them.
-const LOOKS: u32 = 64;
-/// Pauses between two tries. Each try takes the lock's cache line from its holder.
-const PAUSES: u32 = 8;
-
-/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even if other threads try it
-/// without a pause. `parking_lot` hands a lock to the thread that has slept longest. With the standard
-/// library's lock a thread slept for seconds.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    for _ in 0..LOOKS {
-        if let Some(guard) = mutex.try_lock() {
-            return guard;
-        }
-        (0..PAUSES).for_each(|_| std::hint::spin_loop());
-    }
-    mutex.lock()
-}
+/// Number of times that a thread tries one of the layer's locks before it sleeps.
+const TRIES: u32 = 64;
 
 impl Ftl {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.inner.0)
+        spin_then_sleep(&self.inner.0, TRIES)
     }
 
     /// `None` if another thread has the lock.
@@ -110,7 +95,7 @@ impl Ftl {
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {
-        self.timing.as_ref().map(|timing| lock(&timing.0))
+        self.timing.as_ref().map(|timing| spin_then_sleep(&timing.0, TRIES))
     }
 
     /// Blocks that can be mapped.

@@ -3,6 +3,7 @@
 
 use crate::controller::Ssd;
 use crate::workers::WorkerSet;
+use gnstor_base::lock::spin_then_sleep;
 use gnstor_ftl::Ftl;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
@@ -49,20 +50,13 @@ impl Drop for SsdGuard<'_> {
     }
 }
 
-/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two,
-/// and waking a thread takes longer.
-const LOOKS: u32 = 200;
+/// Number of times that a worker tries the lock before it sleeps. The lock is held for a microsecond or two.
+const TRIES: u32 = 200;
 
 impl Shared {
     /// Worker `by` takes the lock.
     pub(super) fn lock(&self, by: usize) -> SsdGuard<'_> {
-        for _ in 0..LOOKS {
-            if let Some(ssd) = self.try_lock(by) {
-                return ssd;
-            }
-            std::hint::spin_loop();
-        }
-        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers, by }
+        SsdGuard { ssd: spin_then_sleep(&self.ssd, TRIES), workers: &self.workers, by }
     }
 
     /// `None` if another worker has the lock.

@@ -54,7 +54,7 @@ impl Core {
         }
         for by in superseded.into_values() {
             if self.volumes[&by].round.is_none() {
-                self.settle_name(by, true);
+                self.complete_name(by, true);
             }
         }
         self.warn_of_overcommitted();

@@ -240,7 +240,7 @@ fn a_meta_of_many_pieces_is_restored_whole() {
 }
 
 #[test]
-fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
+fn stamp_histories_come_one_by_one_in_two_parts_while_the_words_are_written() {
     let _deadline = crate::tests::deadline();
     for bytes in [CHUNK - 16, CHUNK, CHUNK + 16, 3 * CHUNK + 112] {
         let bench = Bench::new();
@@ -264,7 +264,7 @@ fn windows_come_one_by_one_in_two_parts_while_the_words_are_written() {
 }
 
 #[test]
-fn a_window_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoint() {
+fn a_stamp_history_that_knows_more_than_the_journal_has_on_flash_holds_up_its_checkpoint() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut map) = start(&bench);
