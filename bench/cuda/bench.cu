@@ -32,26 +32,6 @@ GN_DEV bool pass(batch& b, const file_of<S>& f, bool begins, io& x) {
   return dispatch(b, f, x);
 }
 
-// The same with a CPU thread: this thread only posts the request, and polls for the answer.
-GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequence, gn_u64 issued, io& x) {
-  if (begins)
-    mem::st_release_sys(me.requests + threadIdx.x, request_word(sequence, x.opcode == IO_WRITE, x.vba));
-  bool ended = false;
-  if (busy) {
-    gn_u64 answer = mem::ld_acquire_sys(me.answers + threadIdx.x);
-    if (answer >> 48 == (sequence & 0xffffu)) {
-      x.status = (gn_u32)answer;
-      x.dw0 = (gn_u32)(answer >> 32) & 0xffffu;
-      ended = true;
-    } else if (now_ns() - issued > me.f.timeout_ns) {
-      x.status = GN_TIMED_OUT;
-      ended = true;
-    }
-  }
-  if (!__any_sync(ALL, ended)) pause(100);
-  return ended;
-}
-
 // A block's shared memory: its batch, its channel and its schedule.
 struct shared {
   batch b;
@@ -136,7 +116,7 @@ GN_DEV void fill_units(const args& a, gn_u32 vid, const worker& w, bool begins) 
   for (; todo; todo &= todo - 1) {
     int from = __ffs((int)todo) - 1;
     gn_u32 vba = __shfl_sync(ALL, w.unit, from) * a.unit_blocks;
-    fill_unit<PIECES>(a, vid, __shfl_sync(ALL, w.buffer, from), vba, __shfl_sync(ALL, w.generation, from));
+    fill_unit<PIECES>(a, {__shfl_sync(ALL, w.buffer, from), vid, vba, __shfl_sync(ALL, w.generation, from)});
   }
   __syncwarp();  // the warp's stores are before each lane's command
 }
@@ -146,7 +126,7 @@ template <bool PIECES>
 GN_DEV void make(const args& a, const client& me, worker& w, const gn::buffer& pieces, io& x) {
   gn_u64 vba = (gn_u64)w.unit * a.unit_blocks;
   if constexpr (PIECES)
-    x = io_make(*me.f.v, w.writes ? IO_WRITE : IO_READ, vba, a.unit_blocks, pieces, 0, me.key, 0);
+    x = io_make(*me.f.v, w.writes ? IO_WRITE : IO_READ, {vba, a.unit_blocks}, io_pages{pieces, 0, me.key}, 0);
   else if (w.writes) x = write_request(me.f, vba, a.unit_blocks, w.buffer, me.key);
   else x = read_request(me.f, vba, a.unit_blocks, w.buffer, me.key);
   x.attempt = w.writes ? 0 : a.replica;
@@ -154,6 +134,26 @@ GN_DEV void make(const args& a, const client& me, worker& w, const gn::buffer& p
   w.issued = now_ns();
   if (!a.interval) w.started = w.issued;
   w.busy = true;
+}
+
+// The same as `pass` with a CPU thread: this thread only posts the request, and polls for the answer.
+GN_DEV bool pass_by_cpu(const client& me, const worker& w, bool begins, io& x) {
+  if (begins)
+    mem::st_release_sys(me.requests + threadIdx.x, request_word(w.begun, x.opcode == IO_WRITE, x.vba));
+  bool ended = false;
+  if (w.busy) {
+    gn_u64 answer = mem::ld_acquire_sys(me.answers + threadIdx.x);
+    if (answer >> 48 == (w.begun & 0xffffu)) {
+      x.status = (gn_u32)answer;
+      x.dw0 = (gn_u32)(answer >> 32) & 0xffffu;
+      ended = true;
+    } else if (now_ns() - w.issued > me.f.timeout_ns) {
+      x.status = GN_TIMED_OUT;
+      ended = true;
+    }
+  }
+  if (!__any_sync(ALL, ended)) pause(100);
+  return ended;
 }
 
 // Books a request that has ended.
@@ -200,13 +200,13 @@ GN_DEV void body(args& a, gn_u32 block, gn_u32) {
     fill_units<PIECES>(a, vid, w, begins);
     if (begins) make<PIECES>(a, me, w, pieces, x);
     bool ended;
-    if constexpr (WHO == OF_CPU) ended = pass_by_cpu(me, begins, w.busy, w.begun, w.issued, x);
+    if constexpr (WHO == OF_CPU) ended = pass_by_cpu(me, w, begins, x);
     else if constexpr (WHO == OF_WARP) ended = pass(s.b, of_warp, begins, x);
     else ended = pass(s.b, of_block, begins, x);
     if (ended) account(me, w, x);
     if (a.flags & VERIFY)
-      verify<PIECES>(a, vid, w.r, ended && x.status == GN_OK && !w.writes, w.buffer, w.unit * a.unit_blocks,
-                     w.generation, w.draw);
+      verify<PIECES>(a, w.r, ended && x.status == GN_OK && !w.writes,
+                     {w.buffer, vid, w.unit * a.unit_blocks, w.generation}, w.draw);
     if (a.interval && !__any_sync(ALL, w.busy)) pause(100);  // all wait for their starts
   }
   if constexpr (WHO != OF_CPU) write_back(me.f, s.room);

@@ -95,15 +95,18 @@ GN_DEV gn_u32 bucket_of(gn_u64 ns) {
 GN_DEV gn_u64 header_place(gn_u32 vid, gn_u32 vba) { return (gn_u64)vid << 48 | (gn_u64)vba * SECTORS; }
 GN_DEV gn_u64 header_age(gn_u32 generation, gn_u64 seed) { return (gn_u64)generation << 32 | (gn_u32)seed; }
 
-// The seed of the words between the headers of a block.
-GN_DEV gn_u64 pattern_of(gn_u64 place, gn_u64 age) { return mix64(place ^ mix64(age)); }
+// What the bytes of a block come from: the header of its sector 0, and the seed of the words between headers.
+struct pattern {
+  gn_u64 place, age, seed;
+};
+GN_DEV pattern pattern_of(gn_u64 place, gn_u64 age) { return {place, age, mix64(place ^ mix64(age))}; }
 
 // Piece `piece` (16 bytes) of sector `s` of a block.
-GN_DEV void piece_of(gn_u64 place, gn_u64 age, gn_u64 pattern, gn_u32 s, gn_u32 piece, gn_u32 out[4]) {
-  gn_u64 a = pattern + (s * PIECES + piece) * 0x9E3779B97F4A7C15ull, b = a ^ a >> 29;
+GN_DEV void piece_of(const pattern& p, gn_u32 s, gn_u32 piece, gn_u32 out[4]) {
+  gn_u64 a = p.seed + (s * PIECES + piece) * 0x9E3779B97F4A7C15ull, b = a ^ a >> 29;
   if (piece == 0) {
-    a = place + s;
-    b = age;
+    a = p.place + s;
+    b = p.age;
   }
   out[0] = (gn_u32)a;
   out[1] = (gn_u32)(a >> 32);

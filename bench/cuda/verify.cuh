@@ -25,17 +25,25 @@ GN_DEV void tell_pieces(buffer& b, gn_u64 unit, gn_u32 blocks) {
   for (gn_u32 i = 0; i < n; ++i) b.piece[i] = (gn_u16)(n - 1 - i);
 }
 
+// What a unit's buffer holds, or has to hold: the blocks from `vba` on, as written for the `generation`th
+// time.
+struct content {
+  gn_u64 buffer;
+  gn_u32 vid, vba, generation;
+};
+
 // Writes the pattern into a unit's buffer; the whole warp.
 template <bool PIECES>
-GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
-  gn_u64 age = header_age(generation, a.seed);
+GN_DEV void fill_unit(const args& a, const content& u) {
+  gn_u64 age = header_age(u.generation, a.seed);
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
-    gn_u64 place = header_place(vid, vba + block), pattern = pattern_of(place, age);
+    pattern p = pattern_of(header_place(u.vid, u.vba + block), age);
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s) {
       gn_u32 data[4];
-      piece_of(place, age, pattern, s, lane_id(), data);
-      mem::st16((void*)(block_of<PIECES>(buffer, a.unit_blocks, block) + s * SECTOR + lane_id() * 16), data);
+      piece_of(p, s, lane_id(), data);
+      gn_u64 to = block_of<PIECES>(u.buffer, a.unit_blocks, block);
+      mem::st16((void*)(to + s * SECTOR + lane_id() * 16), data);
     }
   }
 }
@@ -57,40 +65,38 @@ GN_DEV void note_wrong(lane_result& r, gn_u64 place, gn_u32 generation, gn_u64 f
 
 // Compares every header of a unit that was read. One thread; a block's headers are loaded side by side.
 template <bool PIECES>
-GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buffer, gn_u32 vba,
-                          gn_u32 generation) {
-  gn_u64 age = header_age(generation, a.seed);
+GN_DEV bool headers_right(const args& a, lane_result& r, const content& u) {
+  gn_u64 age = header_age(u.generation, a.seed);
   bool right = true;
   for (gn_u32 block = 0; block < a.unit_blocks; ++block) {
     gn_u32 data[SECTORS][4];
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s)
-      mem::ld16_stream((const void*)(block_of<PIECES>(buffer, a.unit_blocks, block) + s * SECTOR), data[s]);
+      mem::ld16_stream((const void*)(block_of<PIECES>(u.buffer, a.unit_blocks, block) + s * SECTOR), data[s]);
 #pragma unroll
     for (gn_u32 s = 0; s < SECTORS; ++s) {
-      gn_u64 place = header_place(vid, vba + block) + s;
+      gn_u64 place = header_place(u.vid, u.vba + block) + s;
       gn_u64 found0 = (gn_u64)data[s][1] << 32 | data[s][0], found1 = (gn_u64)data[s][3] << 32 | data[s][2];
       if (found0 == place && found1 == age) continue;
       right = false;
-      note_wrong(r, place, generation, found0, found1);
+      note_wrong(r, place, u.generation, found0, found1);
     }
   }
   return right;
 }
 
-// Compares every byte of a block. The whole warp calls it, for the thread whose counters get the result. All
-// lanes get the same result.
-GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
-  gn_u64 age = header_age(generation, a.seed), place = header_place(vid, vba),
-         pattern = pattern_of(place, age);
+// Compares every byte of the first block of `u`. The whole warp calls it, for the thread whose counters get
+// the result. All lanes get the same result.
+GN_DEV bool block_right(const args& a, const content& u) {
+  pattern p = pattern_of(header_place(u.vid, u.vba), header_age(u.generation, a.seed));
   gn_u32 data[SECTORS][4], wrong = 0;
 #pragma unroll
   for (gn_u32 s = 0; s < SECTORS; ++s)
-    mem::ld16_stream((const void*)(buffer + s * SECTOR + lane_id() * 16), data[s]);
+    mem::ld16_stream((const void*)(u.buffer + s * SECTOR + lane_id() * 16), data[s]);
 #pragma unroll
   for (gn_u32 s = 0; s < SECTORS; ++s) {
     gn_u32 want[4];
-    piece_of(place, age, pattern, s, lane_id(), want);
+    piece_of(p, s, lane_id(), want);
     for (gn_u32 k = 0; k < 4; ++k) wrong |= data[s][k] ^ want[k];
   }
   return !__any_sync(ALL, wrong != 0);
@@ -98,29 +104,28 @@ GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn
 
 // Checks what each lane with `check` set has read; the whole warp.
 template <bool PIECES>
-GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba,
-                   gn_u32 generation, gn_u32 draw) {
-  bool right = !check || headers_right<PIECES>(a, vid, r, buffer, vba, generation);
+GN_DEV void verify(const args& a, lane_result& r, bool check, const content& u, gn_u32 draw) {
+  bool right = !check || headers_right<PIECES>(a, r, u);
   // One block of 64 is compared in full; a random draw for each unit decides which.
   gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
   for (gn_u32 todo = __ballot_sync(ALL, check && first < a.unit_blocks); todo; todo &= todo - 1) {
     int lane = __ffs((int)todo) - 1;
-    gn_u64 from = __shfl_sync(ALL, buffer, lane);
-    gn_u32 at = __shfl_sync(ALL, vba, lane), age = __shfl_sync(ALL, generation, lane);
+    gn_u64 from = __shfl_sync(ALL, u.buffer, lane);
+    gn_u32 at = __shfl_sync(ALL, u.vba, lane), age = __shfl_sync(ALL, u.generation, lane);
     for (gn_u32 block = __shfl_sync(ALL, first, lane); block < a.unit_blocks; block += step) {
-      bool same = block_right(a, vid, block_of<PIECES>(from, a.unit_blocks, block), at + block, age);
+      bool same = block_right(a, {block_of<PIECES>(from, a.unit_blocks, block), u.vid, at + block, age});
       if (lane_id() != (gn_u32)lane) continue;
       r.whole_blocks += 1;
       if (same) continue;
       right = false;
-      gn_u64 place = header_place(vid, at + block);
+      gn_u64 place = header_place(u.vid, at + block);
       note_wrong(r, place, age, place, header_age(age, a.seed));  // its headers are right
     }
   }
   if (!check) return;
   if (right) r.verified += 1;
   else r.wrong += 1;
-  if (right && (a.flags & WHOLE)) r.generations += generation;
+  if (right && (a.flags & WHOLE)) r.generations += u.generation;
 }
 
 }}  // namespace gn::bench

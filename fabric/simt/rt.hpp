@@ -18,8 +18,7 @@ struct Sim;
 struct Group {
   Op op;
   unsigned mask, arrived;
-  const char* file;
-  int line;
+  Place place;
   unsigned long long value[WARP];
   int arg[WARP];
 };
@@ -70,8 +69,7 @@ struct alignas(64) Lane : Ids {
   unsigned bit;                    // 1 << lane in warp
   unsigned run_slot;               // in Sim::runnable, NOT_RUNNABLE while it waits
   bool ended;
-  int line;                        // where it was last seen
-  const char* file;
+  Place seen;                      // where it was last
   Group* waits_in;
   char* stack;
   StoreBuffer* buffer;             // null unless weak
@@ -90,10 +88,8 @@ constexpr unsigned NOT_RUNNABLE = ~0u;
 
 struct Sim {
   Options options;
-  const Region* regions;
-  size_t nregions;
-  HostStep host;
-  void* host_arg;
+  Visible visible;
+  Host host;
 
   Lane* lanes;
   unsigned nlanes;                 // padded to whole warps

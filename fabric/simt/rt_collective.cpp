@@ -93,7 +93,7 @@ static void set_results(Sim& s, Warp& w, Group& g, Lane* computing) {
         if (!(g.arrived >> source & 1))
           fail_lane(s, computing, FAIL_MISUSE,
                     "%s(%08x) at %s:%d: lane %u reads lane %u, which takes no part", op_name(g.op), g.mask,
-                    g.file, g.line, i, source);
+                    g.place.file, g.place.line, i, source);
         l.result = g.value[source];
         break;
       }
@@ -161,7 +161,8 @@ void leave_collectives(Sim& s, Lane* ended) {
 
 /// The group with exactly this mask, or a new one. In the same warp groups of other masks may wait for lanes
 /// that have yet to arrive. They do not wait for the caller while it waits for them.
-static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file, int line) {
+static Group& find_group(Lane* l, Op op, unsigned mask) {
+  Sim& s = *l->sim;
   Warp& w = *l->warp;
   Group* found = nullptr;
   for_each_bit(w.waiting, [&](unsigned i) {
@@ -171,7 +172,7 @@ static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file
     if (crossed || (same && g.op != op))
       fail_lane(s, l, FAIL_MISUSE,
                 "lanes of one warp disagree: %s(%08x) here, but lanes %08x wait in %s(%08x) at %s:%d",
-                op_name(op), mask, g.arrived, op_name(g.op), g.mask, g.file, g.line);
+                op_name(op), mask, g.arrived, op_name(g.op), g.mask, g.place.file, g.place.line);
     if (same) found = &g;
   });
   if (found) return *found;
@@ -181,8 +182,7 @@ static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file
   Group& g = w.groups[slot];
   g.op = op;
   g.mask = mask;
-  g.file = file;
-  g.line = line;
+  g.place = l->seen;
   return g;
 }
 
@@ -190,17 +190,15 @@ static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file
 
 using namespace rt;
 
-unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file,
-                              int line) {
+unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, Place here) {
   Lane* l = current();
   Sim& s = *l->sim;
   Warp& w = *l->warp;
-  l->file = file;
-  l->line = line;
+  l->seen = here;
   if (!(mask & l->bit))
     fail_lane(s, l, FAIL_MISUSE, "%s(%08x): the caller is not in its own mask", op_name(op), mask);
 
-  Group& g = find_group(s, l, op, mask, file, line);
+  Group& g = find_group(l, op, mask);
   g.arrived |= l->bit;
   unsigned lane = static_cast<unsigned>(__builtin_ctz(l->bit));
   g.value[lane] = value;
@@ -217,13 +215,12 @@ unsigned long long collective(Op op, unsigned mask, unsigned long long value, in
   return l->result;
 }
 
-void block_barrier(const char* file, int line) {
+void block_barrier(Place here) {
   Lane* l = current();
   Sim& s = *l->sim;
   Block& b = *l->warp->block;
   Group& g = b.barrier;
-  l->file = file;
-  l->line = line;
+  l->seen = here;
   g.op = OP_SYNCTHREADS;
   g.mask = ~0u;
   ++b.arrived;

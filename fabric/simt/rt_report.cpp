@@ -33,7 +33,7 @@ struct Text {
 };
 
 bool same_place(const Lane& a, const Lane& b) {
-  return a.waits_in == b.waits_in && a.file == b.file && a.line == b.line;
+  return a.waits_in == b.waits_in && a.seen.file == b.seen.file && a.seen.line == b.seen.line;
 }
 
 /// Writes one line for all lanes of the warp that are at the same place.
@@ -55,8 +55,8 @@ void describe_warp(Text& text, const Sim& s, const Warp& w) {
       text.add("wait in __syncthreads (%u of %u arrived)", w.block->arrived, w.block->live);
     else
       text.add("wait in %s(%08x) (arrived %08x, live %08x)", op_name(g->op), g->mask, g->arrived, w.live);
-    if (first.file)
-      text.add(" at %s:%d\n", first.file, first.line);
+    if (first.seen.file)
+      text.add(" at %s:%d\n", first.seen.file, first.seen.line);
     else
       text.add(" before its first step\n");
   }
@@ -86,7 +86,7 @@ void fail_lane(Sim& s, Lane* l, Failure failure, const char* format, ...) {
   size_t used = strlen(s.what);
   snprintf(s.what + used, sizeof s.what - used, "; grid %zu block %u thread %u at %s:%d",
            static_cast<size_t>(l->warp->block->grid - s.grids), l->block.x, l->thread.x,
-           l->file ? l->file : "its start", l->line);
+           l->seen.file ? l->seen.file : "its start", l->seen.line);
   abandon_lane(s, l);
 }
 

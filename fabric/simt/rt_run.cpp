@@ -221,7 +221,7 @@ void release(Sim& s) {
 
 void schedule(Sim& s) {
   while (s.live && !s.stats.failed) {
-    if (s.host) s.host(s.host_arg);
+    if (s.host.step) s.host.step(s.host.arg);
     if (!s.nrunnable) {
       fail_run(s, FAIL_DEADLOCK, "deadlock: every lane waits for others");
       return;
@@ -235,12 +235,12 @@ void schedule(Sim& s) {
     }
   }
   // The host's last look at what the lanes left; before run() returns, which orders everything.
-  if (s.host && !s.stats.failed) s.host(s.host_arg);
+  if (s.host.step && !s.stats.failed) s.host.step(s.host.arg);
 }
 
 /// Two sweeps over all lanes at least, or lanes that found nothing yet would count as idle.
 unsigned idle_limit(const Sim& s, unsigned lanes) {
-  if (s.host || !s.options.idle_yields) return 0;
+  if (s.host.step || !s.options.idle_yields) return 0;
   return s.options.idle_yields > 2 * lanes ? s.options.idle_yields : 2 * lanes;
 }
 
@@ -283,15 +283,12 @@ void run_checked(Sim& s, const Grid* grids, size_t ngrids, unsigned lanes) {
 
 bool weak_available() { return !__tsan_create_fiber; }
 
-Stats run(const Grid* grids, size_t ngrids, const Options& options, const Region* regions, size_t nregions,
-          HostStep host, void* host_arg) {
+Stats run(const Grid* grids, size_t ngrids, const Options& options, Visible visible, Host host) {
   rt::Sim s{};
   s.options = options;
   s.options.stack = (options.stack + 4095) & ~size_t{4095};   // guards must lie on page borders
-  s.regions = regions;
-  s.nregions = nregions;
+  s.visible = visible;
   s.host = host;
-  s.host_arg = host_arg;
   s.rng = (options.seed + 1) * 0x9e3779b97f4a7c15u | 1;
   for (int warm_up = 0; warm_up < 8; ++warm_up) rt::random_bits(s);
 

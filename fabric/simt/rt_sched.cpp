@@ -127,7 +127,7 @@ void give_way(Sim& s, Lane* self) {
     fail_lane(s, self, FAIL_LIVELOCK, "step budget used up (livelock?)");
   check_deadline(s, self);
   if (s.options.weak) drain_something(s);
-  if (s.host && random_below(s, HOST_TURN_ODDS) == 0)
+  if (s.host.step && random_below(s, HOST_TURN_ODDS) == 0)
     to_scheduler(s, self, false);
   else
     hop(s, self, next_lane(s, self, true));
@@ -220,16 +220,11 @@ void abandon_lane(Sim& s, Lane* l) {
 using rt::Lane;
 using rt::Sim;
 
-static void seen_at(Lane* l, const char* file, int line) {
-  l->file = file;
-  l->line = line;
-}
-
-void pause(const char* file, int line) {
+void pause(Place here) {
   Lane* l = rt::current();
   if (!l) return;
   Sim& s = *l->sim;
-  seen_at(l, file, line);
+  l->seen = here;
   if (s.idle_limit) rt::be_polite(s);
   rt::give_way(s, l);
 }
@@ -239,15 +234,15 @@ static void maybe_preempt(Sim& s, Lane* l) {
   if (preempt == 1 || --s.slice == 0 || (preempt && rt::random_below(s, preempt) == 0)) rt::give_way(s, l);
 }
 
-void point(const void* p, Scope scope, Access access, const char* file, int line) {
+void point(const void* p, Scope scope, Access access, Place here) {
   Lane* l = rt::current();
   if (!l) return;
   Sim& s = *l->sim;
-  seen_at(l, file, line);
-  for (size_t i = 0; i < s.nregions; ++i) {
+  l->seen = here;
+  for (size_t i = 0; i < s.visible.count; ++i) {
     size_t offset =
-        static_cast<size_t>(static_cast<const char*>(p) - static_cast<const char*>(s.regions[i].lo));
-    if (offset >= s.regions[i].len) continue;
+        static_cast<size_t>(static_cast<const char*>(p) - static_cast<const char*>(s.visible.regions[i].lo));
+    if (offset >= s.visible.regions[i].len) continue;
     if (scope != Scope::sys)
       rt::fail_lane(s, l, FAIL_MISUSE, "access of %s scope to host-visible memory",
                     scope == Scope::gpu ? "gpu" : "cta");
@@ -262,17 +257,17 @@ void point(const void* p, Scope scope, Access access, const char* file, int line
   maybe_preempt(s, l);
 }
 
-void clock_point(const char* file, int line) {
+void clock_point(Place here) {
   Lane* l = rt::current();
   if (!l) return;
-  seen_at(l, file, line);
+  l->seen = here;
   maybe_preempt(*l->sim, l);
 }
 
 void misuse(const char* what, const char* file, int line) {
   Lane* l = rt::current();
   if (!l) abort();
-  seen_at(l, file, line);
+  l->seen = {file, line};
   rt::fail_lane(*l->sim, l, FAIL_MISUSE, "%s", what);
 }
 

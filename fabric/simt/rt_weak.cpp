@@ -111,12 +111,11 @@ void buffer_settle(const void* p, unsigned size, int order) {
   }
 }
 
-void fence(bool sequentially_consistent, const char* file, int line) {
+void fence(bool sequentially_consistent, Place here) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   Lane* l = current();
   if (!l) return;
-  l->file = file;
-  l->line = line;
+  l->seen = here;
   if (!l->buffer) return;
   if (sequentially_consistent)
     drain_all(l);

@@ -70,8 +70,9 @@ int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options*
   for (uint32_t i = 0; i < options->nregions; ++i)
     call.regions[i] = {options->regions[i].lo, options->regions[i].len_bytes};
 
-  simt::Stats stats = simt::run(call.grids, ngrids, convert(*options), call.regions, options->nregions,
-                                options->host_step ? host_step : nullptr, &call);
+  simt::Host host{options->host_step ? host_step : nullptr, &call};
+  simt::Stats stats =
+      simt::run(call.grids, ngrids, convert(*options), {call.regions, options->nregions}, host);
   free(call.grids);
   free(call.regions);
 

@@ -6,11 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The place of the call in device code, for reports. Evaluated at the call, as default arguments are.
+// The place of the call in device code. Evaluated at the call, as default arguments are; inside a Place they
+// would name this file.
 #define SIMT_HERE const char *simt_file = __builtin_FILE(), int simt_line = __builtin_LINE()
-#define SIMT_PASS simt_file, simt_line
+#define SIMT_PASS (::simt::Place{simt_file, simt_line})
 
 namespace simt {
+
+/// Where device code calls the runtime, for reports.
+struct Place {
+  const char* file;
+  int line;
+};
 
 struct Dim {
   unsigned x, y, z;
@@ -50,23 +57,22 @@ enum class Scope { cta, gpu, sys };
 enum class Access { load, store, rmw };
 
 /// A warp collective: waits until all live lanes of `mask` have arrived, returns this lane's result.
-unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, const char* file,
-                              int line);
+unsigned long long collective(Op op, unsigned mask, unsigned long long value, int arg, Place here);
 
 /// __syncthreads().
-void block_barrier(const char* file, int line);
+void block_barrier(Place here);
 
 /// Before every shared access: checks the scope, counts progress, may run another lane.
-void point(const void* p, Scope scope, Access access, const char* file, int line);
+void point(const void* p, Scope scope, Access access, Place here);
 
 /// In every spin loop: runs another lane.
-void pause(const char* file, int line);
+void pause(Place here);
 
 /// A look at the clock; counts as work, so that a loop on time alone does not keep the CPU for ever.
-void clock_point(const char* file, int line);
+void clock_point(Place here);
 
 /// A fence that orders (acq_rel) or also waits for all stores to be visible (sc).
-void fence(bool sequentially_consistent, const char* file, int line);
+void fence(bool sequentially_consistent, Place here);
 
 /// Ends the run: device code found that it is used in a way it is not made for.
 [[noreturn]] void misuse(const char* what, SIMT_HERE);

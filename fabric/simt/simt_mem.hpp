@@ -12,40 +12,40 @@
 namespace simt {
 
 template <int Order, Scope S, class T>
-inline T atomic_load(const T* p, const char* file, int line) {
-  point(p, S, Access::load, file, line);
+inline T atomic_load(const T* p, Place here) {
+  point(p, S, Access::load, here);
   unsigned long long own;
   if (buffer_load(p, sizeof(T), &own)) return static_cast<T>(own);
   return __atomic_load_n(p, Order);
 }
 
 template <int Order, Scope S, class T>
-inline void atomic_store(T* p, T value, const char* file, int line) {
-  point(p, S, Access::store, file, line);
+inline void atomic_store(T* p, T value, Place here) {
+  point(p, S, Access::store, here);
   if (buffer_store(p, sizeof(T), value, Order)) return;
   __atomic_store_n(p, value, Order);
 }
 
 template <int Order, Scope S, class T>
-inline void before_rmw(T* p, const char* file, int line) {
-  point(p, S, Access::rmw, file, line);
+inline void before_rmw(T* p, Place here) {
+  point(p, S, Access::rmw, here);
   buffer_settle(p, sizeof(T), Order);
 }
 
 /// CUDA's compare-and-swap returns what it found, also on success. A failed one stores nothing, so of acq_rel
 /// only the acquire is left.
 template <int Order, Scope S, class T>
-inline T atomic_cas(T* p, T expected, T value, const char* file, int line) {
+inline T atomic_cas(T* p, T expected, T value, Place here) {
   constexpr int on_failure = Order == __ATOMIC_ACQ_REL ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
-  before_rmw<Order, S>(p, file, line);
+  before_rmw<Order, S>(p, here);
   __atomic_compare_exchange_n(p, &expected, value, false, Order, on_failure);
   return expected;
 }
 
 /// __atomic_ has no fetch_max. It writes even when nothing changes, so that its order holds in that case too.
 template <int Order, Scope S, class T>
-inline T atomic_max(T* p, T value, const char* file, int line) {
-  before_rmw<Order, S>(p, file, line);
+inline T atomic_max(T* p, T value, Place here) {
+  before_rmw<Order, S>(p, here);
   T seen = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(p, &seen, seen < value ? value : seen, true, Order, __ATOMIC_RELAXED)) {
   }
@@ -54,8 +54,8 @@ inline T atomic_max(T* p, T value, const char* file, int line) {
 
 #define SIMT_FETCH(NAME, BUILTIN)                                     \
   template <int Order, Scope S, class T>                              \
-  inline T NAME(T* p, T value, const char* file, int line) {          \
-    before_rmw<Order, S>(p, file, line);                              \
+  inline T NAME(T* p, T value, Place here) {                          \
+    before_rmw<Order, S>(p, here);                                    \
     return BUILTIN(p, value, Order);                                  \
   }
 SIMT_FETCH(atomic_add, __atomic_fetch_add)

@@ -40,6 +40,23 @@ struct Region {
   size_t len;
 };
 
+/// The regions of a run.
+struct Visible {
+  const Region* regions = nullptr;
+  size_t count = 0;
+};
+
+/// The CPU side that a run steps. Without a step other OS threads may be the peers.
+struct Host {
+  HostStep step = nullptr;
+  void* arg = nullptr;
+};
+
+/// Blocks of a grid, and lanes of a block.
+struct Shape {
+  unsigned grid, block;
+};
+
 enum Failure : unsigned {
   FAIL_NONE = 0,
   FAIL_ARGUMENT = 1,   ///< run() was asked for something impossible
@@ -79,9 +96,8 @@ constexpr unsigned MAX_LANES = 16384;
 constexpr unsigned MAX_BLOCK = 1024;
 constexpr unsigned WARP = 32;
 
-/// Runs all grids to their end. `host` may be null; other OS threads may then be the peers.
-Stats run(const Grid* grids, size_t ngrids, const Options&, const Region* regions = nullptr,
-          size_t nregions = 0, HostStep host = nullptr, void* host_arg = nullptr);
+/// Runs all grids to their end.
+Stats run(const Grid* grids, size_t ngrids, const Options&, Visible = {}, Host = {});
 
 /// False under ThreadSanitizer: stores that leave a store buffer later would not be attributed to their lane.
 bool weak_available();
@@ -95,11 +111,10 @@ Stats launch(unsigned grid, unsigned block, const Options& options, F body, size
 
 /// One grid and a host step from callables, with the memory that both see.
 template <class F, class H>
-Stats launch_with_host(unsigned grid, unsigned block, const Options& options, const Region* regions,
-                       size_t nregions, F body, H host) {
-  Grid g{grid, block, 0, [](void* p) { (*static_cast<F*>(p))(); }, &body, nullptr, nullptr};
+Stats launch_with_host(Shape shape, const Options& options, Visible visible, F body, H host) {
+  Grid g{shape.grid, shape.block, 0, [](void* p) { (*static_cast<F*>(p))(); }, &body, nullptr, nullptr};
   HostStep step = [](void* p) -> bool { return (*static_cast<H*>(p))(); };
-  return run(&g, 1, options, regions, nregions, step, &host);
+  return run(&g, 1, options, visible, Host{step, &host});
 }
 
 /// The clock of now_ns(): CLOCK_BOOTTIME unless replaced. Replace it before run(), never during one, because

@@ -28,7 +28,7 @@ GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
     if (have) {
       f = file_of_item(a, i);
       const transfer_item& t = a.items[i];
-      x = io_make(*f.v, t.opcode, t.vba, t.blocks, t.address, t.key,
+      x = io_make(*f.v, t.opcode, {t.vba, t.blocks}, io_memory{t.address, t.key},
                   t.flags | FLAG_ONCE | (t.replica ? (gn_u32)FLAG_PINNED : 0u));
       // Replicas go round, and 12 is a multiple of any number of them.
       x.attempt = t.replica ? (t.replica - 1) % 12 + 1 : 0;

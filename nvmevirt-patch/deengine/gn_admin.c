@@ -88,10 +88,10 @@ static void gn_take_entry(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe,
 static void gn_delete(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, struct gn_verdict *v) {
   gn_u16 vid = sqe->cdw12 > 0xFFFF ? 0 : (gn_u16)sqe->cdw12;
   struct gn_refused refused = gn_no(GN_INVALID_FIELD, 0);
+  struct gn_deletion order = {vid, sqe->cdw13, gn_join(sqe->cdw2, sqe->cdw3),
+                              gn_join(sqe->cdw14, sqe->cdw15)};
   bool gone = false;
-  if (gnp_id_is_valid(vid))
-    refused = gn_table_remove(dev->table, vid, sqe->cdw13, gn_join(sqe->cdw2, sqe->cdw3),
-                              gn_join(sqe->cdw14, sqe->cdw15), &gone);
+  if (gnp_id_is_valid(vid)) refused = gn_table_remove(dev->table, &order, &gone);
   gn_answer(dev, v, vid, refused);
   if (refused.code || gone) return;
   gn_sweep_start(dev, now_ns, vid, sqe->cdw13);
@@ -116,46 +116,46 @@ static struct gn_refused gn_renew(struct gn_dev *dev, gn_u64 now_ns, const gnp_s
   return gn_ok();
 }
 
-static struct gn_refused gn_set_map(struct gn_dev *dev, const gn_u8 *data, gn_u32 bytes) {
+static struct gn_refused gn_set_map(struct gn_dev *dev, struct gn_buffer data) {
   gn_u64 term, epoch;
-  gn_u32 len = gn_fleet_check(data, bytes, &term, &epoch);
+  gn_u32 len = gn_fleet_check(data.at, data.bytes, &term, &epoch);
   struct gn_refused refused;
-  if (!len || !gn_fleet_is_ours(&dev->fleet, data)) return gn_no(GN_INVALID_FIELD, 0);
+  if (!len || !gn_fleet_is_ours(&dev->fleet, data.at)) return gn_no(GN_INVALID_FIELD, 0);
   refused = gn_table_term(dev->table, term);
   if (refused.code) return refused;
   if (dev->fleet.bytes && epoch < dev->fleet.epoch) return gn_no(GN_STALE_VERSION, (gn_u32)dev->fleet.epoch);
-  if (!gn_fleet_take(&dev->fleet, data, len, dev->config.id)) return gn_no(GN_NOT_READY, 0);
+  if (!gn_fleet_take(&dev->fleet, data.at, len, dev->config.id)) return gn_no(GN_NOT_READY, 0);
   return gn_ok();
 }
 
-static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, struct gn_buffer data,
                     struct gn_verdict *v) {
   gn_u16 first = (gn_u16)sqe->cdw12, skip = (gn_u16)(sqe->cdw12 >> 16);
   gn_answer(dev, v, 0, gn_ok());
-  memset(data, 0, bytes);
-  v->bytes = bytes;
+  memset(data.at, 0, data.bytes);
+  v->bytes = data.bytes;
   v->dw0 = sqe->cdw13 & GN_LIST_TOMBSTONES
-               ? gn_table_list_dead(dev->table, now_ns, first, skip, data, bytes)
-               : gn_table_list(dev->table, first, data, bytes);
+               ? gn_table_list_dead(dev->table, now_ns, first, skip, data)
+               : gn_table_list(dev->table, first, data);
 }
 
 /* CDW12 bit 0 asks for the map that a voter holds. This SSD is no voter. */
-static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, struct gn_buffer data,
                        struct gn_verdict *v) {
   gn_u32 len = dev->fleet.bytes && !(sqe->cdw12 & 1) ? dev->fleet.len : 0;
   gn_answer(dev, v, 0, gn_ok());
-  memset(data, 0, bytes);
-  if (len) memcpy(data, dev->fleet.bytes, len < bytes ? len : bytes);
-  v->bytes = bytes;
+  memset(data.at, 0, data.bytes);
+  if (len) memcpy(data.at, dev->fleet.bytes, len < data.bytes ? len : data.bytes);
+  v->bytes = data.bytes;
   v->dw0 = len;
 }
 
-void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, struct gn_buffer data,
               struct gn_verdict *v) {
   switch (sqe->opcode) {
     case GNP_VOLUME_ADD:
     case GNP_VOLUME_CHMOD:
-      gn_take_entry(dev, now_ns, sqe, data, v);
+      gn_take_entry(dev, now_ns, sqe, data.at, v);
       return;
     case GNP_VOLUME_DELETE:
       gn_delete(dev, now_ns, sqe, v);
@@ -164,13 +164,13 @@ void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data
       gn_answer(dev, v, 0, gn_renew(dev, now_ns, sqe));
       return;
     case GNP_MAP_SET:
-      gn_answer(dev, v, 0, gn_set_map(dev, data, bytes));
+      gn_answer(dev, v, 0, gn_set_map(dev, data));
       return;
     case GNP_VOLUME_LIST:
-      gn_list(dev, now_ns, sqe, data, bytes, v);
+      gn_list(dev, now_ns, sqe, data, v);
       return;
     case GNP_MAP_GET:
-      gn_get_map(dev, sqe, data, bytes, v);
+      gn_get_map(dev, sqe, data, v);
       return;
     default:
       gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));

@@ -45,9 +45,8 @@ static gn_u8 gn_parse(const struct gn_dev *dev, const gnp_sqe *sqe, struct gn_re
   return gn_set_address(request, sqe->cdw10 | (gn_u64)sqe->cdw11 << 32);
 }
 
-static void gn_count_in(struct gn_dev *dev, struct gn_io *io, gn_u16 slot) {
-  struct gn_volume *volume = dev->table->slots[slot];
-  io->slot = slot;
+static void gn_count_in(struct gn_dev *dev, struct gn_io *io) {
+  struct gn_volume *volume = dev->table->slots[io->request.slot];
   io->serial = volume->serial;
   io->generation = volume->entry.generation;
   io->counted = true;
@@ -93,11 +92,11 @@ void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused 
 }
 
 static void gn_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, const struct gn_request *request,
-                     gn_u16 slot, struct gn_verdict *v) {
+                     struct gn_verdict *v) {
   struct gn_io *io;
   gn_u32 handle;
   if (sqe->opcode == GNP_IO_WRITE_ZEROES) {
-    gn_trim(dev, dev->table->slots[slot], request);
+    gn_trim(dev, request);
     ++dev->counts.forgets;
     v->action = GN_FORGET;
     return;
@@ -110,7 +109,7 @@ static void gn_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, cons
   io->client = client;
   io->request = *request;
   io->action = sqe->opcode == GNP_IO_READ ? GN_READ : sqe->opcode == GNP_IO_WRITE ? GN_WRITE : GN_COMPARE;
-  gn_count_in(dev, io, slot);
+  gn_count_in(dev, io);
   if (io->action == GN_READ && !gn_resolve(dev, io)) {
     gn_end(dev, io, request->vid, gn_no(GN_WRONG_KEY, 0), v);
     return;
@@ -140,7 +139,7 @@ void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count) {
 void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v) {
   struct gn_request request;
   struct gn_refused refused = gn_ok();
-  gn_u16 slot = GN_NO_SLOT;
+  struct gn_judge by = gn_judge_at(dev, now_ns);
   gn_answer(dev, v, 0, refused);
   dev->counts.believed += client == GN_UNKNOWN_CLIENT;
   switch (sqe->opcode) {
@@ -158,12 +157,11 @@ void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe 
     case GNP_IO_WRITE_ZEROES:
     case GNP_IO_COMPARE:
       refused.code = gn_parse(dev, sqe, &request);
-      if (!refused.code)
-        refused = gn_table_judge(dev->table, &dev->fleet, now_ns, client, &request, &slot);
+      if (!refused.code) refused = gn_table_judge(&by, client, &request);
       if (refused.code)
         gn_answer(dev, v, (gn_u16)(sqe->cdw11 >> 16), refused);
       else
-        gn_begin(dev, client, sqe, &request, slot, v);
+        gn_begin(dev, client, sqe, &request, v);
       return;
     default:
       gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));
@@ -172,11 +170,12 @@ void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe 
 
 /* Judges a command again when its data is there, before it changes a block (protocol rules 2, 8). */
 static struct gn_refused gn_confirm(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io, bool failed) {
+  struct gn_judge by = gn_judge_at(dev, now_ns);
+  struct gn_request again = io->request;
   struct gn_refused refused;
-  gn_u16 slot = GN_NO_SLOT;
   if (failed) return gn_no(GN_TRANSFER_ERROR, 0);
-  refused = gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, &io->request, &slot);
-  if (!refused.code && dev->table->slots[slot]->entry.generation != io->generation)
+  refused = gn_table_judge(&by, io->client, &again);
+  if (!refused.code && dev->table->slots[again.slot]->entry.generation != io->generation)
     refused = gn_no(GN_UNKNOWN_VOLUME, 0);
   return refused;
 }
@@ -188,33 +187,33 @@ struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action
   return io && io->action == action ? io : NULL;
 }
 
-void gn_data(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u32 *sums,
+void gn_data(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, const gn_u32 *sums,
              struct gn_verdict *v) {
-  struct gn_io *io = gn_expect(dev, handle, GN_WRITE, v);
+  struct gn_io *io = gn_expect(dev, ended.handle, GN_WRITE, v);
   struct gn_refused refused = gn_ok();
   if (!io) return;
   if (!io->orphan) {
-    refused = gn_confirm(dev, now_ns, io, failed);
+    refused = gn_confirm(dev, now_ns, io, ended.failed);
     if (!refused.code) refused = gn_commit(dev, io, sums);
     dev->counts.writes += !refused.code;
   }
   gn_end(dev, io, io->request.vid, refused, v);
 }
 
-void gn_done(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v) {
-  struct gn_io *io = gn_expect(dev, handle, GN_READ, v);
+void gn_done(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, ended.handle, GN_READ, v);
   (void)now_ns;
   if (!io) return;
-  dev->counts.reads += !failed;
-  gn_end(dev, io, io->request.vid, failed ? gn_no(GN_TRANSFER_ERROR, 0) : gn_ok(), v);
+  dev->counts.reads += !ended.failed;
+  gn_end(dev, io, io->request.vid, ended.failed ? gn_no(GN_TRANSFER_ERROR, 0) : gn_ok(), v);
 }
 
-void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v) {
-  struct gn_io *io = gn_expect(dev, handle, GN_COMPARE, v);
+void gn_compare(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, ended.handle, GN_COMPARE, v);
   struct gn_refused refused = gn_ok();
   if (!io || io->has_pages) return;
   if (!io->orphan) {
-    refused = gn_confirm(dev, now_ns, io, failed);
+    refused = gn_confirm(dev, now_ns, io, ended.failed);
     if (!refused.code && !gn_resolve(dev, io)) refused = gn_no(GN_WRONG_KEY, 0);
     /* The firmware checks the serving lease last, so it overrides every other error. */
     if (!gn_serves(&dev->fleet, now_ns)) refused = gn_no(GN_NOT_SERVING, 0);
@@ -224,7 +223,7 @@ void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, s
     return;
   }
   v->action = GN_READ;
-  v->handle = handle;
+  v->handle = ended.handle;
   gn_say_pages(io, v);
 }
 

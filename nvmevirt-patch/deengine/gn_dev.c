@@ -86,6 +86,11 @@ struct gn_io *gn_io_new(struct gn_dev *dev, gn_u32 *handle) {
   return io;
 }
 
+struct gn_judge gn_judge_at(const struct gn_dev *dev, gn_u64 now_ns) {
+  struct gn_judge by = {dev->table, &dev->fleet, now_ns};
+  return by;
+}
+
 struct gn_io *gn_io_of(struct gn_dev *dev, gn_u32 handle) {
   gn_u32 name = handle - 1, at = name & GN_INDEX_MASK;
   struct gn_io *io;
@@ -100,7 +105,9 @@ void gn_leave(struct gn_dev *dev, struct gn_io *io) {
   io->counted = false;
   volume = gn_table_find(dev->table, io->request.vid);
   /* After a forced fence another volume may have taken the slot. */
-  if (!volume || dev->table->slots[io->slot] != volume || volume->entry.generation != io->generation) return;
+  if (!volume || dev->table->slots[io->request.slot] != volume ||
+      volume->entry.generation != io->generation)
+    return;
 #ifdef GN_PLANT_FENCE
   if (volume->serial >> 32 == io->serial >> 32)
     --volume->in_flight;

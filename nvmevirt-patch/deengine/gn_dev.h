@@ -97,16 +97,25 @@ void gn_dev_delete(struct gn_dev *dev);
 void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count);
 /* Begins a read, write, compare, write zeroes, flush or dataset management. */
 void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v);
-/* The data of a GN_WRITE is in its pages, with these block sums (NULL: not computed); `failed`: it is not. */
-void gn_data(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u32 *sums,
+/* A transfer that has ended: the command's, and whether its data has not arrived. */
+struct gn_transfer {
+  gn_u32 handle;
+  bool failed;
+};
+static inline struct gn_transfer gn_ended(gn_u32 handle, bool failed) {
+  struct gn_transfer transfer = {handle, failed};
+  return transfer;
+}
+/* The data of a GN_WRITE is in its pages, with these block sums (NULL: not computed). */
+void gn_data(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, const gn_u32 *sums,
              struct gn_verdict *v);
 /* The data of a GN_READ has reached the host, or has failed to. */
-void gn_done(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v);
+void gn_done(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, struct gn_verdict *v);
 /* The ranges of a GN_RANGES. Their length is the one that it asked for. */
-void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u8 *ranges,
+void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, const gn_u8 *ranges,
                struct gn_verdict *v);
 /* The data of a GN_COMPARE. The verdict is the pages to compare it with, or the end of the command. */
-void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v);
+void gn_compare(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, struct gn_verdict *v);
 void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verdict *v);
 
 /* A command of the daemon from `client`. GN_DONE: the emulator moves `bytes` bytes, to the SSD if `to_ssd`,
@@ -114,7 +123,7 @@ void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verd
 void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd,
                     struct gn_verdict *v);
 /* `data` holds the bytes. LIST and GET write their result there. */
-void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, struct gn_buffer data,
               struct gn_verdict *v);
 /* Returns the handle of the oldest GN_WAIT that is done. The caller completes it with success. */
 bool gn_poll(struct gn_dev *dev, gn_u32 *handle);

@@ -21,7 +21,6 @@ struct gn_io {
   /* Pages of a read are pinned; pages of a write are taken. */
   bool has_pages;
   gn_u16 client;
-  gn_u16 slot;
   gn_u32 generation;
   gn_u64 serial;
   enum gn_action action;
@@ -87,6 +86,8 @@ struct gn_dev {
 
 /* Sets a refusal, or success if the code is 0. */
 void gn_answer(struct gn_dev *dev, struct gn_verdict *v, gn_u16 vid, struct gn_refused refused);
+/* What this SSD judges by at a time. */
+struct gn_judge gn_judge_at(const struct gn_dev *dev, gn_u64 now_ns);
 /* The command of a handle; NULL if there is none. */
 struct gn_io *gn_io_of(struct gn_dev *dev, gn_u32 handle);
 struct gn_io *gn_io_new(struct gn_dev *dev, gn_u32 *handle);
@@ -106,7 +107,7 @@ void gn_unpin(struct gn_dev *dev, gn_u32 page);
 bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const struct gn_request *request,
                  gn_u32 vba, const struct gn_probe *probe);
 struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *sums);
-void gn_trim(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request);
+void gn_trim(struct gn_dev *dev, const struct gn_request *request);
 
 /* Checks that flags and data pointer fit this transport, and that the ids of an SLBA are valid. Returns 0 or
  * the refusal. */

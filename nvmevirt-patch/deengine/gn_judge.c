@@ -52,8 +52,9 @@ static struct gn_refused gn_check_writer(const struct gn_volume *volume, gn_u64 
   return gn_no(code, volume->entry.lease_epoch);
 }
 
-static struct gn_refused gn_check_place(const struct gn_volume *volume, const struct gn_fleet *fleet,
-                                        gn_u64 now_ns, const struct gn_request *request) {
+static struct gn_refused gn_check_place(const struct gn_judge *by, const struct gn_volume *volume,
+                                        const struct gn_request *request) {
+  const struct gn_fleet *fleet = by->fleet;
   int place = gn_fleet_place(fleet, &volume->entry, request->vba);
   gn_u32 epoch = (gn_u32)fleet->epoch;
   if (place == GN_ABSENT) return gn_no(GN_WRONG_TARGET, epoch);
@@ -61,24 +62,24 @@ static struct gn_refused gn_check_place(const struct gn_volume *volume, const st
     return gn_no(GN_GROUP_WAITS, epoch);
   if (request->writes) return gn_ok();
   if (place == GN_FILLING) return gn_no(GN_NOT_HERE_YET, epoch);
-  if (place == GN_SERVING && gn_may_differ(volume, fleet->voted, now_ns, request->client))
+  if (place == GN_SERVING && gn_may_differ(volume, fleet->voted, by->now_ns, request->client))
     return gn_no(GN_ASK_THE_FIRST, epoch);
   return gn_ok();
 }
 
-struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_fleet *fleet, gn_u64 now_ns,
-                                 gn_u16 client, const struct gn_request *request, gn_u16 *slot) {
+struct gn_refused gn_table_judge(const struct gn_judge *by, gn_u16 client, struct gn_request *request) {
+  const struct gn_fleet *fleet = by->fleet;
   const struct gn_volume *volume;
   struct gn_refused refused;
   gn_u64 last = (gn_u64)request->vba + request->blocks - 1;
   if (client != 0 && client != request->client) return gn_no(GN_WRONG_IDENTITY, 0);
-  if (!fleet->bytes || !gn_serves(fleet, now_ns)) return gn_no(GN_NOT_SERVING, 0);
+  if (!fleet->bytes || !gn_serves(fleet, by->now_ns)) return gn_no(GN_NOT_SERVING, 0);
   refused = gn_check_epoch(request->map_epoch, (gn_u32)fleet->epoch);
   if (refused.code) return refused;
   if (!fleet->serves) return gn_no(GN_NOT_SERVING, 0);
-  *slot = table->by_vid[request->vid];
-  if (*slot == GN_NO_SLOT) return gn_no(GN_UNKNOWN_VOLUME, 0);
-  volume = table->slots[*slot];
+  request->slot = by->table->by_vid[request->vid];
+  if (request->slot == GN_NO_SLOT) return gn_no(GN_UNKNOWN_VOLUME, 0);
+  volume = by->table->slots[request->slot];
   if (volume->entry.state == GNP_VOLUME_DELETING) return gn_no(GN_DELETING, 0);
 #ifdef GN_PLANT_RANGE
   if (last > volume->entry.capacity_blocks) return gn_no(GN_OUT_OF_RANGE, 0);
@@ -88,10 +89,10 @@ struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_f
   if (!request->writes) {
     if (!gn_may_read(volume, request->client)) return gn_no(GN_NOT_A_READER, 0);
   } else {
-    refused = gn_check_writer(volume, now_ns, request->client, request->stamp.lease_epoch);
+    refused = gn_check_writer(volume, by->now_ns, request->client, request->stamp.lease_epoch);
     if (refused.code) return refused;
   }
   if (request->vba >> volume->entry.chunk_shift != last >> volume->entry.chunk_shift)
     return gn_no(GN_INVALID_FIELD, 0);
-  return gn_check_place(volume, fleet, now_ns, request);
+  return gn_check_place(by, volume, request);
 }

@@ -66,8 +66,12 @@ const gn_u64 *gn_map_image(const struct gn_map *map);
 /* The words that the last insertion has written, in order. */
 gn_u32 gn_map_changes(const struct gn_map *map, const struct gn_change **changes);
 /* The block and page of a word of the table; false for an empty slot and for the stash. */
-bool gn_map_entry(const struct gn_map *map, gn_u64 index, gn_u64 value, gn_u16 *vid, gn_u32 *vba,
-                  gn_u32 *page);
+struct gn_mapped {
+  gn_u16 vid;
+  gn_u32 vba;
+  gn_u32 page;
+};
+bool gn_map_entry(const struct gn_map *map, gn_u64 index, gn_u64 value, struct gn_mapped *is);
 
 /* Calls `each` with the mapped blocks of `count` buckets from `first`; the stash belongs to bucket 0. */
 typedef void gn_map_each(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page);

@@ -7,28 +7,27 @@ gn_u32 gn_map_changes(const struct gn_map *map, const struct gn_change **changes
   return map->changed;
 }
 
-bool gn_map_entry(const struct gn_map *map, gn_u64 index, gn_u64 value, gn_u16 *vid, gn_u32 *vba,
-                  gn_u32 *page) {
+bool gn_map_entry(const struct gn_map *map, gn_u64 index, gn_u64 value, struct gn_mapped *is) {
   gn_u64 bucket = index / GN_SLOTS, key;
   if (bucket >= map->shape.buckets || !(value & GN_VALID)) return false;
   key = gn_shape_key(&map->shape, bucket, value);
-  *vid = (gn_u16)(key >> 32);
-  *vba = (gn_u32)key;
-  *page = gn_shape_page(&map->shape, value);
+  is->vid = (gn_u16)(key >> 32);
+  is->vba = (gn_u32)key;
+  is->page = gn_shape_page(&map->shape, value);
   return gn_key_is_block(key);
 }
 
 void gn_map_scan(const struct gn_map *map, gn_u64 first, gn_u64 count, gn_map_each *each, void *context) {
   gn_u64 end = map->shape.buckets, bucket;
   const gn_u64 *tail = gn_map_tail(map);
-  gn_u32 at, page, vba;
-  gn_u16 vid;
+  struct gn_mapped is;
+  gn_u32 at;
   if (count < end && first < end - count) end = first + count;
   for (bucket = first; bucket < end; ++bucket) {
     const gn_u64 *line = gn_map_line(map, bucket);
     for (at = 0; at < GN_SLOTS; ++at)
-      if (line[at] && gn_map_entry(map, bucket * GN_SLOTS + at, line[at] | GN_VALID, &vid, &vba, &page))
-        each(context, vid, vba, page);
+      if (line[at] && gn_map_entry(map, bucket * GN_SLOTS + at, line[at] | GN_VALID, &is))
+        each(context, is.vid, is.vba, is.page);
   }
 #ifdef GN_PLANT_STASH
   return;

@@ -26,15 +26,6 @@ static void gn_ways_from(const struct gn_map *map, gn_u64 bucket, struct gn_ways
   }
 }
 
-static void gn_push(struct gn_map *map, gn_u32 *count, gn_u64 bucket, gn_u32 parent, gn_u8 slot,
-                    gn_u8 depth) {
-  struct gn_node *node = &map->nodes[(*count)++];
-  node->bucket = bucket;
-  node->parent = parent;
-  node->slot = slot;
-  node->depth = depth;
-}
-
 /* Copies a slot to its key's other bucket. */
 static void gn_shift(struct gn_map *map, struct gn_at from, struct gn_at to) {
   gn_u64 content = gn_map_line(map, from.bucket)[from.slot];
@@ -65,9 +56,11 @@ static struct gn_at gn_walk(struct gn_map *map, gn_u32 node, gn_u32 slot, struct
 }
 
 bool gn_map_make_room(struct gn_map *map, gn_u64 first, gn_u64 second, struct gn_at *at) {
+  struct gn_node root = {first, GN_ROOT, 0, 1};
   gn_u32 count = 0, head, turn;
-  gn_push(map, &count, first, GN_ROOT, 0, 1);
-  if (second != first) gn_push(map, &count, second, GN_ROOT, 0, 1);
+  map->nodes[count++] = root;
+  root.bucket = second;
+  if (second != first) map->nodes[count++] = root;
   for (head = 0; head < count; ++head) {
     gn_u64 from = map->nodes[head].bucket;
     gn_u8 depth = map->nodes[head].depth;
@@ -84,8 +77,10 @@ bool gn_map_make_room(struct gn_map *map, gn_u64 first, gn_u64 second, struct gn
         *at = gn_walk(map, head, ways.slots[turn], last);
         return true;
       }
-      if (count < GN_NODES && depth < GN_MAX_MOVES)
-        gn_push(map, &count, ways.buckets[turn], head, ways.slots[turn], (gn_u8)(depth + 1));
+      if (count < GN_NODES && depth < GN_MAX_MOVES) {
+        struct gn_node next = {ways.buckets[turn], head, ways.slots[turn], (gn_u8)(depth + 1)};
+        map->nodes[count++] = next;
+      }
     }
   }
   return false;

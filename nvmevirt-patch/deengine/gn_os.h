@@ -46,6 +46,12 @@ typedef gnp_u32 gn_u32;
 typedef gnp_u64 gn_u64;
 __extension__ typedef unsigned __int128 gn_u128;
 
+/* The data of a command of the daemon. */
+struct gn_buffer {
+  gn_u8 *at;
+  gn_u32 bytes;
+};
+
 /* Bytes that gn_alloc has allocated and gn_free has not freed. One caller at a time. */
 extern gn_u64 gn_os_bytes;
 

@@ -32,8 +32,8 @@ static gn_u32 gn_u32_at(const gn_u8 *at) {
   return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
 }
 
-static struct gn_refused gn_judge_range(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io,
-                                        const gn_u8 *range, struct gn_request *request, gn_u16 *slot) {
+static struct gn_refused gn_judge_range(const struct gn_judge *by, const struct gn_io *io, const gn_u8 *range,
+                                        struct gn_request *request) {
   gn_u64 slba;
   *request = io->request;
   request->writes = true;
@@ -41,29 +41,29 @@ static struct gn_refused gn_judge_range(struct gn_dev *dev, gn_u64 now_ns, const
   slba = gn_u32_at(range + 8) | (gn_u64)gn_u32_at(range + 12) << 32;
   if (request->blocks == 0 || gn_set_address(request, slba))
     return gn_no(GN_INVALID_FIELD, 0);
-  return gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, request, slot);
+  return gn_table_judge(by, io->client, request);
 }
 
-void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u8 *ranges,
+void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, struct gn_transfer ended, const gn_u8 *ranges,
                struct gn_verdict *v) {
-  struct gn_io *io = gn_expect(dev, handle, GN_RANGES, v);
+  struct gn_io *io = gn_expect(dev, ended.handle, GN_RANGES, v);
+  struct gn_judge by = gn_judge_at(dev, now_ns);
   struct gn_refused refused = gn_ok();
   struct gn_request request;
   gn_u32 at, vid = 0;
-  gn_u16 slot;
   if (!io) return;
-  if (failed) refused = gn_no(GN_TRANSFER_ERROR, 0);
+  if (ended.failed) refused = gn_no(GN_TRANSFER_ERROR, 0);
   /* Every range is judged before any is applied, so a refused command has done nothing. */
   for (at = 0; at < io->bytes && !refused.code && !io->orphan; at += GN_RANGE_BYTES) {
-    refused = gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot);
+    refused = gn_judge_range(&by, io, ranges + at, &request);
     vid = ranges[at + 14] | (gn_u32)ranges[at + 15] << 8;
   }
-  if (failed || !gnp_id_is_valid((gn_u16)vid)) vid = 0;
+  if (ended.failed || !gnp_id_is_valid((gn_u16)vid)) vid = 0;
   for (at = io->bytes; io->request.writes && !refused.code && !io->orphan && at >= GN_RANGE_BYTES;) {
     at -= GN_RANGE_BYTES;
     /* Nothing has changed since then, so the verdict is the same. The call finds the slot. */
-    if (gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot).code) continue;
-    gn_trim(dev, dev->table->slots[slot], &request);
+    if (gn_judge_range(&by, io, ranges + at, &request).code) continue;
+    gn_trim(dev, &request);
   }
   dev->counts.forgets += !refused.code;
   gn_end(dev, io, (gn_u16)vid, refused, v);

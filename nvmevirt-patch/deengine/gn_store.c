@@ -59,26 +59,34 @@ bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const
   return !gn_history_held(&volume->history, vba, &held) || gn_stamp_above(request->stamp, held);
 }
 
-static void gn_apply(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request,
-                     gn_u32 vba, const struct gn_probe *probe, gn_u32 page, gn_u32 sum) {
-  struct gn_oob *oob = &dev->pages[page];
+/* A block that a write brings: its address, the page with its data, the sum of it. */
+struct gn_block {
+  gn_u32 vba;
+  gn_u32 page;
+  gn_u32 sum;
+};
+
+static void gn_apply(struct gn_dev *dev, const struct gn_request *request, const struct gn_probe *probe,
+                     struct gn_block block) {
+  struct gn_volume *volume = dev->table->slots[request->slot];
+  struct gn_oob *oob = &dev->pages[block.page];
   gn_u32 old;
   oob->vid = request->vid;
   oob->state = GN_PAGE_MAPPED;
   oob->generation = volume->entry.generation;
-  oob->vba = vba;
-  oob->sum = sum;
+  oob->vba = block.vba;
+  oob->sum = block.sum;
   oob->lease_epoch = request->stamp.lease_epoch;
   oob->sequence = request->stamp.sequence;
   /* The map is sized for every logical page, and no commit takes more. */
-  old = gn_map_insert(dev->map, probe, page);
+  old = gn_map_insert(dev->map, probe, block.page);
   if (old < GN_MAP_FULL) gn_release_page(dev, old);
   if (dev->sweep_count) gn_sweep_written(dev);
-  gn_history_record(&volume->history, vba, request->stamp);
+  gn_history_record(&volume->history, block.vba, request->stamp);
 }
 
 struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *sums) {
-  struct gn_volume *volume = dev->table->slots[io->slot];
+  struct gn_volume *volume = dev->table->slots[io->request.slot];
   const struct gn_request *request = &io->request;
   gn_u32 index, added = 0;
   for (index = 0; index < request->blocks; ++index) {
@@ -90,10 +98,10 @@ struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *
     return gn_no(GN_GROUP_FULL, (gn_u32)dev->fleet.epoch);
   if (gn_map_len(dev->map) + added > dev->config.logical_pages) return gn_no(GN_CAPACITY_EXCEEDED, 0);
   for (index = 0; index < request->blocks; ++index) {
-    gn_u32 vba = request->vba + index;
-    struct gn_probe probe = gn_map_place(dev->map, request->vid, vba);
-    if (gn_is_newer(dev, volume, request, vba, &probe)) {
-      gn_apply(dev, volume, request, vba, &probe, io->pages[index], sums ? sums[index] : 0);
+    struct gn_block block = {request->vba + index, io->pages[index], sums ? sums[index] : 0};
+    struct gn_probe probe = gn_map_place(dev->map, request->vid, block.vba);
+    if (gn_is_newer(dev, volume, request, block.vba, &probe)) {
+      gn_apply(dev, request, &probe, block);
     } else {
       ++dev->counts.overtaken;
       gn_give_page(dev, io->pages[index]);
@@ -103,7 +111,8 @@ struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *
   return gn_ok();
 }
 
-void gn_trim(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request) {
+void gn_trim(struct gn_dev *dev, const struct gn_request *request) {
+  struct gn_volume *volume = dev->table->slots[request->slot];
   gn_u32 index;
   /* All in one chunk, so at most 4,096. */
   for (index = 0; index < request->blocks; ++index) {

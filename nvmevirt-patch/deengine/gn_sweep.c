@@ -62,14 +62,14 @@ static void gn_find(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
 static void gn_sweep_noted(struct gn_dev *dev) {
   while (dev->written_count) {
     struct gn_change word = dev->written[--dev->written_count];
-    gn_u16 vid;
-    gn_u32 vba, page, which;
-    if (!gn_map_entry(dev->map, word.index, word.value, &vid, &vba, &page)) continue;
+    struct gn_mapped is;
+    gn_u32 which;
+    if (!gn_map_entry(dev->map, word.index, word.value, &is)) continue;
     for (which = 0; which < dev->sweep_count; ++which) {
       const struct gn_sweep *sweep = &dev->sweeps[which];
       if (sweep->ended || word.index / GN_SLOTS >= sweep->next_bucket) continue;
-      if (!gn_is_swept(dev, sweep, vid, page)) continue;
-      gn_unmap(dev, vid, vba);
+      if (!gn_is_swept(dev, sweep, is.vid, is.page)) continue;
+      gn_unmap(dev, is.vid, is.vba);
       break;
     }
   }

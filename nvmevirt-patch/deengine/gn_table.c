@@ -151,24 +151,23 @@ struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns) {
   return gn_ok();
 }
 
-struct gn_refused gn_table_remove(struct gn_table *table, gn_u16 vid, gn_u32 generation, gn_u64 version,
-                                  gn_u64 term, bool *gone) {
-  struct gn_refused refused = gn_table_term(table, term);
-  struct gn_volume *volume = gn_table_find(table, vid);
+struct gn_refused gn_table_remove(struct gn_table *table, const struct gn_deletion *order, bool *gone) {
+  struct gn_refused refused = gn_table_term(table, order->term);
+  struct gn_volume *volume = gn_table_find(table, order->vid);
   *gone = false;
   if (refused.code) return refused;
-  if (!volume && gn_dead(table, vid) && table->dead[vid] == generation) {
+  if (!volume && gn_dead(table, order->vid) && table->dead[order->vid] == order->generation) {
     *gone = true;
     return gn_ok();
   }
   if (!volume) return gn_no(GN_VOLUME_ABSENT, 0);
-  if (generation != volume->entry.generation)
-    return gn_no(generation < volume->entry.generation ? GN_STALE_VERSION : GN_VOLUME_ABSENT, 0);
+  if (order->generation != volume->entry.generation)
+    return gn_no(order->generation < volume->entry.generation ? GN_STALE_VERSION : GN_VOLUME_ABSENT, 0);
   if (volume->entry.state == GNP_VOLUME_DELETING) return gn_ok();
-  if (version <= volume->entry.version) return gn_no(GN_STALE_VERSION, 0);
+  if (order->version <= volume->entry.version) return gn_no(GN_STALE_VERSION, 0);
   volume->entry.state = GNP_VOLUME_DELETING;
-  volume->entry.version = version;
-  volume->entry.term = term;
+  volume->entry.version = order->version;
+  volume->entry.term = order->term;
   gn_entry_seal(&volume->entry);
   gn_age(volume);
   return gn_ok();
@@ -179,12 +178,12 @@ bool gn_table_fenced(const struct gn_table *table, gn_u16 vid) {
   return !volume || volume->in_flight_older == 0;
 }
 
-gn_u32 gn_table_list(const struct gn_table *table, gn_u16 first, gn_u8 *out, gn_u32 bytes) {
+gn_u32 gn_table_list(const struct gn_table *table, gn_u16 first, struct gn_buffer out) {
   gn_u32 vid, count = 0;
-  for (vid = first; vid < 65536 && (count + 1) * sizeof(gnp_entry) <= bytes; ++vid) {
+  for (vid = first; vid < 65536 && (count + 1) * sizeof(gnp_entry) <= out.bytes; ++vid) {
     const struct gn_volume *volume = gn_table_find(table, (gn_u16)vid);
     if (!volume) continue;
-    memcpy(out + count * sizeof(gnp_entry), &volume->entry, sizeof(gnp_entry));
+    memcpy(out.at + count * sizeof(gnp_entry), &volume->entry, sizeof(gnp_entry));
     ++count;
   }
   return count;

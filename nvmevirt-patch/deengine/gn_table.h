@@ -16,11 +16,12 @@
 #define GN_MAX_RECENT 65536u
 #define GN_TOMBSTONE_BYTES 192u
 
-/* A well-formed read, write or unmap. */
+/* A well-formed read, write or unmap. `slot`: that of its volume, once it was judged. */
 struct gn_request {
   gn_u16 vid;
   /* The client that the SLBA names. */
   gn_u16 client;
+  gn_u16 slot;
   gn_u32 vba;
   gn_u32 blocks;
   gn_u32 map_epoch;
@@ -81,10 +82,16 @@ void gn_table_delete(struct gn_table *table);
 
 struct gn_volume *gn_table_find(const struct gn_table *table, gn_u16 vid);
 
+/* What requests are judged by: the volumes' rights, the fleet map with the serving lease, and the time. */
+struct gn_judge {
+  const struct gn_table *table;
+  const struct gn_fleet *fleet;
+  gn_u64 now_ns;
+};
+
 /* Judges a request of `client` (0: unknown, so the client of the SLBA counts), in the order of the
- * firmware. */
-struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_fleet *fleet, gn_u64 now_ns,
-                                 gn_u16 client, const struct gn_request *request, gn_u16 *slot);
+ * firmware. Sets its slot. */
+struct gn_refused gn_table_judge(const struct gn_judge *by, gn_u16 client, struct gn_request *request);
 
 /* Takes a daemon's term. */
 struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term);
@@ -92,8 +99,13 @@ struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term);
 struct gn_refused gn_table_add(struct gn_table *table, gn_u64 now_ns);
 struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns);
 /* VOLUME DELETE. `gone`: that generation is already deleted, so nothing remains to do. */
-struct gn_refused gn_table_remove(struct gn_table *table, gn_u16 vid, gn_u32 generation, gn_u64 version,
-                                  gn_u64 term, bool *gone);
+struct gn_deletion {
+  gn_u16 vid;
+  gn_u32 generation;
+  gn_u64 version;
+  gn_u64 term;
+};
+struct gn_refused gn_table_remove(struct gn_table *table, const struct gn_deletion *order, bool *gone);
 /* The sweep of a volume is done. Its id may be used again, with a higher generation. */
 void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid);
 /* Whether no command that was judged by an older entry is in flight. True for a volume that does not
@@ -101,9 +113,9 @@ void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid);
 bool gn_table_fenced(const struct gn_table *table, gn_u16 vid);
 
 /* Fills `out` with entries from volume id `first` on. Returns their number. */
-gn_u32 gn_table_list(const struct gn_table *table, gn_u16 first, gn_u8 *out, gn_u32 bytes);
+gn_u32 gn_table_list(const struct gn_table *table, gn_u16 first, struct gn_buffer out);
 /* The same with tombstones, less the first `skip` of volume id `first`. */
-gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, gn_u16 skip, gn_u8 *out,
-                          gn_u32 bytes);
+gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, gn_u16 skip,
+                          struct gn_buffer out);
 
 #endif

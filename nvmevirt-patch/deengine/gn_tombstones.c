@@ -89,14 +89,14 @@ void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid) {
   --table->volumes;
 }
 
-gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, gn_u16 skip, gn_u8 *out,
-                          gn_u32 bytes) {
+gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, gn_u16 skip,
+                          struct gn_buffer out) {
   gn_u32 at, count = 0, skipped;
   gn_expire(table, now_ns);
   at = gn_lower(table, (gn_u64)first << 32);
   for (skipped = 0; skipped < skip && at < table->recent_len; ++skipped, ++at)
     if (table->recent[table->order[at]].vid != first) break;
-  for (; at < table->recent_len && (count + 1) * GN_TOMBSTONE_BYTES <= bytes; ++at, ++count) {
+  for (; at < table->recent_len && (count + 1) * GN_TOMBSTONE_BYTES <= out.bytes; ++at, ++count) {
     const struct gn_tombstone *stone = &table->recent[table->order[at]];
     struct gn_raw_tombstone raw;
     gn_u64 age = now_ns < stone->died_ns ? 0 : (now_ns - stone->died_ns) / 1000000000;
@@ -109,7 +109,7 @@ gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, g
     raw.version = stone->version;
     raw.term = stone->term;
     memcpy(raw.ids, stone->ids, sizeof raw.ids);
-    memcpy(out + count * GN_TOMBSTONE_BYTES, &raw, sizeof raw);
+    memcpy(out.at + count * GN_TOMBSTONE_BYTES, &raw, sizeof raw);
   }
   return count;
 }

@@ -48,19 +48,20 @@ static void gn_say_verdict(struct gn_player *p, gn_u32 token, const struct gn_ve
 
 /* Ends a command without a completion, because its queue was closed. */
 static void gn_end_quietly(struct gn_player *p, struct gn_token *named) {
+  struct gn_transfer failed = gn_ended(named->handle, true);
   struct gn_verdict v;
   switch (named->action) {
     case GN_READ:
-      gn_done(p->dev, 0, named->handle, true, &v);
+      gn_done(p->dev, 0, failed, &v);
       break;
     case GN_WRITE:
-      gn_data(p->dev, 0, named->handle, true, NULL, &v);
+      gn_data(p->dev, 0, failed, NULL, &v);
       break;
     case GN_RANGES:
-      gn_ranges(p->dev, 0, named->handle, true, p->buffer, &v);
+      gn_ranges(p->dev, 0, failed, p->buffer, &v);
       break;
     default:
-      gn_compare(p->dev, 0, named->handle, true, &v);
+      gn_compare(p->dev, 0, failed, &v);
   }
   named->handle = 0;
 }
@@ -156,15 +157,15 @@ static void gn_op_command(struct gn_player *p) {
 }
 
 /* Compares contents by their sums, and ends the command. */
-static void gn_compare_sums(struct gn_player *p, gn_u64 now_ns, gn_u32 handle, bool failed, gn_u32 count,
+static void gn_compare_sums(struct gn_player *p, gn_u64 now_ns, struct gn_transfer ended, gn_u32 count,
                             struct gn_verdict *v) {
   gn_u32 index;
   bool differs = false;
-  gn_compare(p->dev, now_ns, handle, failed, v);
+  gn_compare(p->dev, now_ns, ended, v);
   if (v->action != GN_READ) return;
   for (index = 0; index < v->blocks && index < count; ++index)
     differs |= gn_sum_of(p, v->pages[index]) != p->block_sums[index];
-  gn_compared(p->dev, handle, differs, v);
+  gn_compared(p->dev, ended.handle, differs, v);
 }
 
 static void gn_op_data(struct gn_player *p) {
@@ -172,19 +173,20 @@ static void gn_op_data(struct gn_player *p) {
   gn_u32 token = (gn_u32)gn_get(p, 4), index;
   bool failed = gn_get(p, 1) != 0;
   struct gn_token *named = gn_token_of(p, token);
+  struct gn_transfer ended = gn_ended(named ? named->handle : 0, failed);
   struct gn_verdict v;
   if (p->is_short || !named || named->action == GN_READ) return;
   if (named->action == GN_RANGES) {
     memset(p->buffer, 0, named->bytes);
     for (index = 0; index < named->bytes && p->at < p->end; ++index) p->buffer[index] = *p->at++;
-    gn_ranges(p->dev, now_ns, named->handle, failed, p->buffer, &v);
+    gn_ranges(p->dev, now_ns, ended, p->buffer, &v);
   } else {
     for (index = 0; index < named->blocks; ++index)
       p->block_sums[index] = p->sums[p->at < p->end ? *p->at++ : 0];
     if (named->action == GN_WRITE)
-      gn_data(p->dev, now_ns, named->handle, failed, p->block_sums, &v);
+      gn_data(p->dev, now_ns, ended, p->block_sums, &v);
     else
-      gn_compare_sums(p, now_ns, named->handle, failed, named->blocks, &v);
+      gn_compare_sums(p, now_ns, ended, named->blocks, &v);
   }
   named->handle = 0;
   gn_say_verdict(p, token, &v);
@@ -196,9 +198,10 @@ static void gn_op_done(struct gn_player *p) {
   gn_u32 token = (gn_u32)gn_get(p, 4);
   bool failed = gn_get(p, 1) != 0;
   struct gn_token *named = gn_token_of(p, token);
+  struct gn_transfer ended = gn_ended(named ? named->handle : 0, failed);
   struct gn_verdict v;
   if (p->is_short || !named || named->action != GN_READ) return;
-  gn_done(p->dev, now_ns, named->handle, failed, &v);
+  gn_done(p->dev, now_ns, ended, &v);
   named->handle = 0;
   gn_say_verdict(p, token, &v);
   gn_follow_up(p, now_ns);
@@ -222,7 +225,8 @@ static void gn_get_data(struct gn_player *p, gn_u32 bytes) {
 static void gn_op_admin(struct gn_player *p) {
   gn_u64 now_ns = gn_get(p, 8);
   gn_u16 client = (gn_u16)gn_get(p, 2);
-  gn_u32 token = (gn_u32)gn_get(p, 4), bytes;
+  gn_u32 token = (gn_u32)gn_get(p, 4);
+  struct gn_buffer data = {p->buffer, 0};
   struct gn_verdict v;
   bool to_ssd;
   gnp_sqe sqe;
@@ -230,10 +234,10 @@ static void gn_op_admin(struct gn_player *p) {
   if (p->is_short) return;
   gn_admin_begin(p->dev, client, &sqe, &to_ssd, &v);
   if (v.action == GN_DONE) {
-    bytes = v.bytes;
-    gn_get_data(p, bytes);
+    data.bytes = v.bytes;
+    gn_get_data(p, data.bytes);
     if (p->is_short) return;
-    gn_admin(p->dev, now_ns, &sqe, p->buffer, bytes, &v);
+    gn_admin(p->dev, now_ns, &sqe, data, &v);
     if (v.bytes) {
       gn_put(p, GN_EV_OUT, 1);
       gn_put(p, token, 4);

@@ -16,27 +16,29 @@ static struct gn_dev *gn_make_dev(gn_u32 commands, gn_u64 pages, bool keyed) {
   return gn_dev_new(&config);
 }
 
-gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, gn_u16 client, gn_u8 opcode, const void *data,
-                    gn_u32 bytes, struct gn_verdict *v) {
+gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, struct gn_order order, struct gn_verdict *v) {
+  struct gn_buffer data = {gn_alone_data, order.bytes};
   gnp_sqe sqe;
   bool to_ssd;
   memset(&sqe, 0, sizeof sqe);
-  sqe.opcode = opcode;
+  sqe.opcode = order.opcode;
   sqe.nsid = 1;
-  sqe.cdw10 = bytes / 4;
-  gn_admin_begin(dev, client, &sqe, &to_ssd, v);
+  sqe.cdw10 = order.bytes / 4;
+  gn_admin_begin(dev, order.client, &sqe, &to_ssd, v);
   if (v->action != GN_DONE) return (gn_u8)v->dw0;
-  if (data) memcpy(gn_alone_data, data, bytes);
-  gn_admin(dev, now, &sqe, gn_alone_data, bytes, v);
+  if (order.data) memcpy(gn_alone_data, order.data, order.bytes);
+  gn_admin(dev, now, &sqe, data, v);
   return (gn_u8)v->dw0;
 }
 
 gn_u8 gn_alone_change(struct gn_dev *dev, gn_u64 now, gn_u8 opcode, struct gn_verdict *v) {
+  struct gn_order order = {GN_DAEMON, opcode, &gn_alone_entry, sizeof gn_alone_entry};
   gn_entry_seal(&gn_alone_entry);
-  return gn_alone_send(dev, now, GN_DAEMON, opcode, &gn_alone_entry, sizeof gn_alone_entry, v);
+  return gn_alone_send(dev, now, order, v);
 }
 
 gn_u8 gn_alone_delete(struct gn_dev *dev, gn_u64 now, gn_u16 vid, gn_u32 generation, struct gn_verdict *v) {
+  struct gn_buffer none = {gn_alone_data, 0};
   gnp_sqe sqe;
   memset(&sqe, 0, sizeof sqe);
   sqe.opcode = GNP_VOLUME_DELETE;
@@ -44,19 +46,19 @@ gn_u8 gn_alone_delete(struct gn_dev *dev, gn_u64 now, gn_u16 vid, gn_u32 generat
   sqe.cdw13 = generation;
   sqe.cdw2 = sqe.cdw3 = 0xFFFFFFFF;
   sqe.cdw14 = 1;
-  gn_admin(dev, now, &sqe, gn_alone_data, 0, v);
+  gn_admin(dev, now, &sqe, none, v);
   return (gn_u8)v->dw0;
 }
 
 struct gn_dev *gn_alone_ready(gn_u64 now, gn_u32 commands, gn_u64 pages) {
   static gn_u8 map[GN_FRESH_MAP_BYTES];
+  struct gn_order map_set = {GN_DAEMON, GNP_MAP_SET, map, sizeof map};
   struct gn_dev *dev = gn_make_dev(commands, pages, false);
   struct gn_verdict v;
   if (!dev) return NULL;
   gn_make_map(map);
   gn_make_entry(&gn_alone_entry, GN_BLOCKS);
-  if (gn_alone_send(dev, now, GN_DAEMON, GNP_MAP_SET, map, sizeof map, &v) ||
-      gn_alone_change(dev, now, GNP_VOLUME_ADD, &v)) {
+  if (gn_alone_send(dev, now, map_set, &v) || gn_alone_change(dev, now, GNP_VOLUME_ADD, &v)) {
     gn_dev_delete(dev);
     return NULL;
   }

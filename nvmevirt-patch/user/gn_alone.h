@@ -28,9 +28,15 @@ extern gn_u8 gn_alone_data[GN_MAP_BYTES];
 
 /* A device with a map and volume 1; NULL: it cannot be made. */
 struct gn_dev *gn_alone_ready(gn_u64 now, gn_u32 commands, gn_u64 pages);
-/* Sends a command of the daemon, or one that claims to be. Returns the code of its refusal. */
-gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, gn_u16 client, gn_u8 opcode, const void *data,
-                    gn_u32 bytes, struct gn_verdict *v);
+/* A command of the daemon, or one that claims to be; `data` may be NULL. */
+struct gn_order {
+  gn_u16 client;
+  gn_u8 opcode;
+  const void *data;
+  gn_u32 bytes;
+};
+/* Sends it. Returns the code of its refusal. */
+gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, struct gn_order order, struct gn_verdict *v);
 /* VOLUME ADD or CHMOD of the entry in hand. */
 gn_u8 gn_alone_change(struct gn_dev *dev, gn_u64 now, gn_u8 opcode, struct gn_verdict *v);
 gn_u8 gn_alone_delete(struct gn_dev *dev, gn_u64 now, gn_u16 vid, gn_u32 generation, struct gn_verdict *v);

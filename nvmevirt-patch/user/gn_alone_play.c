@@ -34,18 +34,25 @@ static int gn_device(struct gn_player *player, gn_u32 commands) {
   return gn_play_op(player, gn_op_len);
 }
 
+/* What a COMMAND or ADMIN begins with, beside the time. */
+struct gn_head {
+  gn_u8 op;
+  gn_u16 client;
+  gn_u32 token;
+};
+
 /* A COMMAND, or an ADMIN with data, with one keyed descriptor. */
-static int gn_command_op(struct gn_player *player, gn_u8 op, gn_u16 client, gn_u32 token, gnp_sqe sqe,
-                         const void *data, gn_u32 bytes) {
+static int gn_command_op(struct gn_player *player, struct gn_head head, gnp_sqe sqe, const void *data,
+                         gn_u32 bytes) {
   sqe.flags = GNP_FLAGS_SGL;
   sqe.nsid = 1;
   memset(&sqe.dptr, 0, sizeof sqe.dptr);
   memcpy((gn_u8 *)&sqe.dptr + 8, &bytes, 3);
   sqe.dptr.kind = GNP_SGL_KEYED;
-  gn_begin_op(op);
+  gn_begin_op(head.op);
   gn_add(GN_T0, 8);
-  gn_add(client, 2);
-  gn_add(token, 4);
+  gn_add(head.client, 2);
+  gn_add(head.token, 4);
   memcpy(gn_op + gn_op_len, &sqe, sizeof sqe);
   gn_op_len += sizeof sqe;
   if (data) {
@@ -58,11 +65,12 @@ static int gn_command_op(struct gn_player *player, gn_u8 op, gn_u16 client, gn_u
 }
 
 static int gn_order_op(struct gn_player *player, gn_u8 opcode, gn_u32 token, const void *data, gn_u32 bytes) {
+  struct gn_head head = {GN_OP_ADMIN, GN_DAEMON, token};
   gnp_sqe sqe;
   memset(&sqe, 0, sizeof sqe);
   sqe.opcode = opcode;
   sqe.cdw10 = bytes / 4;
-  return gn_command_op(player, GN_OP_ADMIN, GN_DAEMON, token, sqe, data, bytes);
+  return gn_command_op(player, head, sqe, data, bytes);
 }
 
 /* The state that shows a change: the image of the map, and whether there is a device. */
@@ -133,8 +141,9 @@ static bool gn_close_all(struct gn_player *player) {
   gn_entry_seal(entry);
   GN_IS(gn_order_op(player, GNP_VOLUME_ADD, 2, entry, sizeof *entry) > 0);
   for (client = 1; client <= GN_COMMANDS_MOST; ++client) {
+    struct gn_head head = {GN_OP_COMMAND, (gn_u16)client, 2 + client};
     gnp_sqe sqe = gn_alone_io(GNP_IO_READ, (gn_u16)client, 0, 1);
-    GN_IS(gn_command_op(player, GN_OP_COMMAND, (gn_u16)client, 2 + client, sqe, NULL, 4096) == 11);
+    GN_IS(gn_command_op(player, head, sqe, NULL, 4096) == 11);
   }
   ++entry->version;
   gn_entry_seal(entry);

@@ -18,7 +18,7 @@ bool gn_state_fences(struct gn_dev *dev) {
   /* The change has taken effect. */
   GN_IS(gn_alone_change(dev, GN_T0, GNP_VOLUME_CHMOD, &v) == GN_STALE_VERSION);
   GN_IS(!gn_poll(dev, &handle));
-  gn_done(dev, GN_T0, reader, false, &v);
+  gn_done(dev, GN_T0, gn_ended(reader, false), &v);
   while (gn_poll(dev, &handle)) ++done;
   GN_IS(done == GN_MAX_FENCES);
   return true;
@@ -34,7 +34,7 @@ bool gn_state_slots(struct gn_dev *dev) {
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_WRITE_ZEROES, 7, 2, 1), &other));
   GN_IS(other.action == GN_FORGET);
   GN_IS(gn_alone_ask(dev, GN_T0, 9, gn_alone_io(GNP_IO_READ, 9, 1, 1), &other) == GN_NOT_A_READER);
-  gn_done(dev, GN_T0, v.handle, false, &v);
+  gn_done(dev, GN_T0, gn_ended(v.handle, false), &v);
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_READ, 7, 1, 1), &v) && gn_in_flight(dev) == 1);
   return true;
 }
@@ -47,7 +47,7 @@ bool gn_state_no_page(struct gn_dev *dev) {
   GN_IS(gn_free_pages(dev) == 0);
   GN_IS(gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_WRITE, 7, 0, 1), &other) == GN_NOT_READY);
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_READ, 7, 0, 1), &other));
-  gn_data(dev, GN_T0, v.handle, true, NULL, &v);
+  gn_data(dev, GN_T0, gn_ended(v.handle, true), NULL, &v);
   GN_IS((gn_u8)v.dw0 == GN_TRANSFER_ERROR && gn_free_pages(dev) == 16);
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_WRITE, 7, 0, 1), &v));
   return true;
@@ -73,11 +73,11 @@ bool gn_state_unbound(struct gn_dev *dev) {
   gn_tick(dev, GN_T0 + GN_FENCE_NS);
   GN_IS(gn_closed(dev, &client) && client == 0 && !gn_closed(dev, &client));
   GN_IS(gn_poll(dev, &handle) && handle == v.handle);
-  gn_done(dev, GN_T0, others[0].handle, false, &v);
+  gn_done(dev, GN_T0, gn_ended(others[0].handle, false), &v);
   GN_IS(v.action == GN_GONE);
-  gn_done(dev, GN_T0, others[1].handle, false, &v);
+  gn_done(dev, GN_T0, gn_ended(others[1].handle, false), &v);
   GN_IS(v.action == GN_GONE);
-  gn_done(dev, GN_T0, others[2].handle, false, &v);
+  gn_done(dev, GN_T0, gn_ended(others[2].handle, false), &v);
   GN_IS(v.action == GN_DONE && gn_in_flight(dev) == 0);
   return true;
 }
@@ -87,6 +87,7 @@ bool gn_state_no_client(struct gn_dev *dev) {
   static const gn_u8 verbs[] = {GNP_IO_READ, GNP_IO_WRITE, GNP_IO_COMPARE, GNP_IO_WRITE_ZEROES};
   static const gn_u8 orders[] = {GNP_VOLUME_ADD, GNP_VOLUME_LIST, GNP_VOLUME_DELETE, GNP_VOLUME_CHMOD,
                                  GNP_LEASE_RENEW, GNP_MAP_SET};
+  struct gn_order order = {0, 0, NULL, 4096};
   struct gn_verdict v;
   gn_u32 at;
   for (at = 0; at < sizeof verbs; ++at) {
@@ -95,10 +96,14 @@ bool gn_state_no_client(struct gn_dev *dev) {
     GN_IS(gn_alone_ask(dev, GN_T0, 0, gn_alone_io(verbs[at], 0, 0, 1), &v) == GN_INVALID_FIELD);
   }
   for (at = 0; at < sizeof orders; ++at) {
-    GN_IS(gn_alone_send(dev, GN_T0, 0, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
-    GN_IS(gn_alone_send(dev, GN_T0, 7, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
+    order.opcode = orders[at];
+    order.client = 0;
+    GN_IS(gn_alone_send(dev, GN_T0, order, &v) == GN_NOT_THE_DAEMON);
+    order.client = 7;
+    GN_IS(gn_alone_send(dev, GN_T0, order, &v) == GN_NOT_THE_DAEMON);
   }
-  gn_alone_send(dev, GN_T0, 7, GNP_MAP_GET, NULL, 4096, &v);
+  order.opcode = GNP_MAP_GET;
+  gn_alone_send(dev, GN_T0, order, &v);
   GN_IS(v.status == 0 && v.dw0 != 0);
   return true;
 }
@@ -110,14 +115,14 @@ bool gn_state_wrong_key(struct gn_dev *dev) {
   gn_u32 page;
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_WRITE, 7, 0, 2), &v));
   page = v.pages[0];
-  gn_data(dev, GN_T0, v.handle, false, NULL, &v);
+  gn_data(dev, GN_T0, gn_ended(v.handle, false), NULL, &v);
   GN_IS(v.action == GN_DONE);
   record = (struct gn_oob *)(uintptr_t)gn_page(dev, page);
   record->vba ^= 1;
   GN_IS(gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_READ, 7, 0, 2), &v) == GN_WRONG_KEY);
   GN_IS(v.status == 0x0281);
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_COMPARE, 7, 0, 1), &v));
-  gn_compare(dev, GN_T0, v.handle, false, &v);
+  gn_compare(dev, GN_T0, gn_ended(v.handle, false), &v);
   GN_IS((gn_u8)v.dw0 == GN_WRONG_KEY && gn_in_flight(dev) == 0);
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_READ, 7, 1, 1), &v));
   record->vba ^= 1;
@@ -133,7 +138,7 @@ bool gn_state_end_of_time(struct gn_dev *dev) {
   gn_u16 client;
   GN_IS(!gn_alone_ask(dev, now, 7, gn_alone_io(GNP_IO_WRITE, 7, 0, 1), &v));
   now = GN_LAST_NS - 1;
-  gn_data(dev, now, v.handle, false, NULL, &v);
+  gn_data(dev, now, gn_ended(v.handle, false), NULL, &v);
   GN_IS(v.action == GN_DONE);
   GN_IS(!gn_alone_ask(dev, now, 7, gn_alone_io(GNP_IO_READ, 7, 0, 1), &v));
   ++gn_alone_entry.version;
@@ -166,14 +171,14 @@ bool gn_state_prp(struct gn_dev *dev) {
       sqe.cdw11 = 2u << 16 | 7;
       memset(&sqe.dptr, (int)kind, sizeof sqe.dptr);
       GN_IS(!gn_alone_ask(dev, GN_T0, 7, sqe, &v) && v.blocks == blocks && v.bytes == blocks * 4096);
-      gn_done(dev, GN_T0, v.handle, false, &v);
+      gn_done(dev, GN_T0, gn_ended(v.handle, false), &v);
     }
   }
   for (kind = 0; kind < 256; ++kind) {
     sqe = gn_alone_io(GNP_IO_READ, 7, 0, 1);
     sqe.flags = (gn_u8)kind;
     GN_IS(gn_alone_ask(dev, GN_T0, 7, sqe, &v) == (kind ? GN_INVALID_FIELD : 0));
-    if (!kind) gn_done(dev, GN_T0, v.handle, false, &v);
+    if (!kind) gn_done(dev, GN_T0, gn_ended(v.handle, false), &v);
   }
   sqe = gn_alone_io(GNP_IO_READ, 7, 0, GN_MAX_BLOCKS + 1);
   sqe.cdw11 = 2u << 16 | 7;
@@ -192,6 +197,7 @@ bool gn_state_many_deaths(struct gn_dev *dev) {
   gn_u64 now = GN_T0;
   struct gn_verdict v;
   gn_u32 life;
+  struct gn_buffer all = {gn_alone_data, GN_MAP_BYTES};
   gnp_sqe list;
   for (life = 0; life < GN_LIVES; ++life) {
     gn_alone_entry.vid = (gn_u16)(3 + life % 3);
@@ -204,12 +210,12 @@ bool gn_state_many_deaths(struct gn_dev *dev) {
   memset(&list, 0, sizeof list);
   list.opcode = GNP_VOLUME_LIST;
   list.cdw13 = 1;
-  gn_admin(dev, now, &list, gn_alone_data, GN_MAP_BYTES, &v);
+  gn_admin(dev, now, &list, all, &v);
   /* The first 464 deaths are forgotten: of volume 3 the generations up to 155. */
   GN_IS(v.dw0 == room && gn_u32_of(gn_alone_data + 8) == (GN_LIVES - GN_MAX_RECENT + 2) / 3 + 1);
-  gn_admin(dev, now + GN_DAY - 100 * 1000000ull, &list, gn_alone_data, GN_MAP_BYTES, &v);
+  gn_admin(dev, now + GN_DAY - 100 * 1000000ull, &list, all, &v);
   GN_IS(v.dw0 == 100);
-  gn_admin(dev, now + GN_DAY, &list, gn_alone_data, GN_MAP_BYTES, &v);
+  gn_admin(dev, now + GN_DAY, &list, all, &v);
   GN_IS(v.dw0 == 0);
   return true;
 }

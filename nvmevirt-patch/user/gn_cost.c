@@ -21,6 +21,7 @@ static double gn_seconds(void) {
 
 /* Runs a command of the daemon's. */
 static void gn_order(struct gn_dev *dev, gn_u8 opcode, gn_u8 *data, gn_u32 bytes) {
+  struct gn_buffer whole = {data, bytes};
   struct gn_verdict v;
   gnp_sqe sqe;
   bool to_ssd;
@@ -29,7 +30,7 @@ static void gn_order(struct gn_dev *dev, gn_u8 opcode, gn_u8 *data, gn_u32 bytes
   sqe.nsid = 1;
   sqe.cdw10 = bytes / 4;
   gn_admin_begin(dev, GN_DAEMON, &sqe, &to_ssd, &v);
-  if (v.action == GN_DONE) gn_admin(dev, GN_NOW_NS, &sqe, data, bytes, &v);
+  if (v.action == GN_DONE) gn_admin(dev, GN_NOW_NS, &sqe, whole, &v);
   if (v.action != GN_DONE) {
     gn_complain("cost", "a command of the daemon's was refused");
     exit(1);
@@ -80,7 +81,7 @@ static struct gn_dev *gn_filled(gn_u64 blocks) {
     gn_make_io(&sqe, GNP_IO_WRITE, (gn_u32)vba, vba + 1);
     gn_command(dev, GN_NOW_NS, 7, &sqe, &v);
     gn_must(&v, GN_WRITE);
-    gn_data(dev, GN_NOW_NS, v.handle, false, NULL, &v);
+    gn_data(dev, GN_NOW_NS, gn_ended(v.handle, false), NULL, &v);
     gn_must(&v, GN_DONE);
   }
   return dev;
@@ -104,7 +105,7 @@ int gn_cost(gn_u64 blocks) {
       if (at % GN_BATCH == 0) gn_announce(dev, &reads[at], GN_BATCH);
       gn_command(dev, GN_NOW_NS, 7, &reads[at], &v);
       gn_must(&v, GN_READ);
-      gn_done(dev, GN_NOW_NS, v.handle, false, &v);
+      gn_done(dev, GN_NOW_NS, gn_ended(v.handle, false), &v);
     }
     ns = (gn_seconds() - begin) * 1e9 / GN_READS;
     if (ns < best) best = ns;

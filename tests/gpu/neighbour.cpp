@@ -198,10 +198,15 @@ void calls(const setting& s) {
   cudaStreamDestroy(own);
 }
 
+// A grid. `together`: all its blocks are resident at once.
+struct grid {
+  bool together;
+  unsigned blocks, threads;
+};
+
 // Launches `kernel` with `args`, and copies `args` back.
 template <class A>
-int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsigned blocks, unsigned threads,
-                A& args) {
+int launch_with(const setting& s, const gn_kernel& kernel, const grid& g, A& args) {
   gn_memory* memory = nullptr;
   gn_kernel_file file;
   int code = gn_device_file(s.file, &file);
@@ -209,8 +214,9 @@ int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsign
   args.blocks = VOLUME_BYTES / GN_BLOCK_BYTES;
   if (!code) code = gn_memory_alloc(s.node, sizeof args, &memory);
   if (!code) code = gn_memory_write(memory, 0, &args, sizeof args);
-  auto call = together ? gn_launch_together : gn_launch;
-  if (!code) code = call(s.node, &kernel, blocks, threads, 0, gn_memory_address(memory), 60ull * 1000000000);
+  auto call = g.together ? gn_launch_together : gn_launch;
+  const unsigned long long patience = 60ull * 1000000000;
+  if (!code) code = call(s.node, &kernel, g.blocks, g.threads, 0, gn_memory_address(memory), patience);
   if (!code) code = gn_memory_read(memory, 0, &args, sizeof args);
   gn_memory_free(memory);
   return code;
@@ -225,7 +231,7 @@ void growth(const setting& s) {
   for (int round = 0; round < 2; ++round) {
     growing_args args = {};
     args.bytes = BYTES;
-    int code = launch_with(s, kernel, true, BLOCKS, THREADS, args);
+    int code = launch_with(s, kernel, {true, BLOCKS, THREADS}, args);
     bool all = args.right == BLOCKS * THREADS * (BYTES / GN_BLOCK_BYTES);
     check(code == 0 && all && !args.without && !args.failed && !args.wrong,
           round ? "the same again, in the pool that has grown"
@@ -237,7 +243,7 @@ void growth(const setting& s) {
   }
   growing_args args = {};
   args.bytes = GN_BLOCK_BYTES;
-  int code = launch_with(s, kernel, true, most + 1, THREADS, args);
+  int code = launch_with(s, kernel, {true, most + 1, THREADS}, args);
   bool told =
       code != 0 && std::string(gn_last_error()).find("at most " + std::to_string(most)) != std::string::npos;
   check(told && args.arrived == 0, "more blocks that wait for each other than fit",
@@ -248,7 +254,7 @@ void growth(const setting& s) {
 void pieces(const setting& s) {
   enum : unsigned { THREADS = 128, RIGHT = THREADS / 4 * 4 * 16 + 2 * TOGETHER };
   pieces_args args = {};
-  int code = launch_with(s, kernel_named("neighbour_pieces"), false, 1, THREADS, args);
+  int code = launch_with(s, kernel_named("neighbour_pieces"), {false, 1, THREADS}, args);
   check(code == 0 && args.right == RIGHT && !args.without && !args.whole && !args.failed && !args.wrong,
         "buffers in pieces, and ranges that a block and a warp read together",
         code ? gn_last_error()
@@ -261,7 +267,7 @@ void pieces(const setting& s) {
 void callbacks(const setting& s) {
   calling_args args = {};
   args.reads = 100000;
-  int code = launch_with(s, kernel_named("neighbour_calling"), false, 2, 64, args);
+  int code = launch_with(s, kernel_named("neighbour_calling"), {false, 2, 64}, args);
   check(code == 0 && args.right == args.reads && !args.failed && !args.wrong && !args.left,
         "chains of reads whose callbacks begin the next",
         code ? gn_last_error()

@@ -172,7 +172,7 @@ void narrow_scopes_towards_the_host_are_reported() {
   simt::Region visible{&host_word, sizeof host_word};
   auto nothing = [] { return false; };
   auto with = [&](auto body) {
-    return simt::launch_with_host(1, 1, check::returning(), &visible, 1, body, nothing);
+    return simt::launch_with_host({1, 1}, check::returning(), {&visible, 1}, body, nothing);
   };
   CHECK(check::says(with([] { gn::mem::st_release_gpu(&host_word, 1); }), "gpu scope"));
   CHECK(check::says(with([] { gn::mem::ld_acquire_cta(&host_word); }), "cta scope"));

@@ -81,7 +81,7 @@ void a_host_step_serves_lanes() {
   gn_u32 got = 0, last = 0;
   simt::Region visible{&m, sizeof m};
   simt::Stats s = simt::launch_with_host(
-      1, 1, {}, &visible, 1,
+      {1, 1}, {}, {&visible, 1},
       [&] {
         for (gn_u32 i = 1; i <= 100; ++i) {
           st_release_sys(&m.question, i);
@@ -155,7 +155,7 @@ void time_can_be_virtual() {
   virtual_now = 0;
   unsigned early = 0;
   simt::launch_with_host(
-      1, 32, {}, nullptr, 0,
+      {1, 32}, {}, {},
       [&] {
         while (gn::now_ns() < 1000) gn::pause(100);
         if (virtual_clock() < 1000) ++early;

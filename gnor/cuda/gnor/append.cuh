@@ -99,28 +99,33 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   __syncwarp(mask);
 }
 
+// A command whose capsule is built: where it goes, and the slot of its request.
+struct staged_command {
+  gn_u32 cid, ssd, head;
+};
+
 // Appends the commands of the lanes of `mask` that have one; the lanes call it together. True: the lane's
 // command is sent, or is on the queue pair's waiting list and will be sent. False: the queue pair is broken.
 template <class S>
-GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, gn_u32 head) {
+GN_DEV bool append(channel& c, gn_u32 mask, bool have, const staged_command& k) {
   gn_u32 with = __ballot_sync(mask, have);
   if (!with) return false;
-  gn_u32 peers = __match_any_sync(mask, have ? ssd : 0xffffffffu) & with;
+  gn_u32 peers = __match_any_sync(mask, have ? k.ssd : 0xffffffffu) & with;
   bool leads = have && lane_id() == lowest(peers);
   reservation r;
-  if (leads) r = reserve<S>(qp_of(c, ssd), (gn_u32)__popc(peers));
+  if (leads) r = reserve<S>(qp_of(c, k.ssd), (gn_u32)__popc(peers));
   int leader = (int)(peers ? lowest(peers) : lane_id());
   r.numbers = __shfl_sync(mask, r.numbers, leader);
   r.sends = __shfl_sync(mask, r.sends, leader);
   __syncwarp(mask);  // the leader's acquire of the freed blocks reaches the lanes that overwrite them
   gn_u32 rank = (gn_u32)__popc(peers & lt_mask());
   bool mine = have && r.sends != NONE_CLOSED;
-  gn_u32 queue = queue_number(c, ssd, r.set());
-  if (mine) S::st(&c.slots[cid].state, CMD_IN_FLIGHT | queue << 8 | head << 16);
-  if (mine && rank < r.sends) write_send(c, queue, r.first() + rank, cid);
-  if (mine && rank >= r.sends) put_waiting<S>(c, ssd, r.entry() + rank - r.sends, cid);
+  gn_u32 queue = queue_number(c, k.ssd, r.set());
+  if (mine) S::st(&c.slots[k.cid].state, CMD_IN_FLIGHT | queue << 8 | k.head << 16);
+  if (mine && rank < r.sends) write_send(c, queue, r.first() + rank, k.cid);
+  if (mine && rank >= r.sends) put_waiting<S>(c, k.ssd, r.entry() + rank - r.sends, k.cid);
   __syncwarp(mask);  // the lanes' blocks and capsules are ordered before the leader's doorbell
-  if (leads && mine && r.sends) publish<S>(c, ssd, r.set(), r.first(), r.sends);
+  if (leads && mine && r.sends) publish<S>(c, k.ssd, r.set(), r.first(), r.sends);
   if (S::ALONE) __syncwarp(mask);
   return mine;
 }

@@ -68,9 +68,10 @@ GN_DEV void may_wait(const channel&) {}
 #endif
 
 // Advances every parked request by one step, and calls `ended(user, callback, x)` for each that has ended,
-// lane by lane. The lanes of `mask` call it together. Lanes without a request use the volume `any`.
+// lane by lane. The lanes call it together. Lanes without a request use the volume `any`.
 template <class S, class F>
-GN_DEV void advance(channel& c, volume& any, gn_u32 mask, gn_u32 hint, F ended_) {
+GN_DEV void advance(channel& c, volume& any, const lane_group& lanes, F ended_) {
+  gn_u32 mask = lanes.mask;
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {
     gn_u32 head = adopt<S>(c, mask, w);
     bool mine = head != NO_SLOT;
@@ -78,7 +79,7 @@ GN_DEV void advance(channel& c, volume& any, gn_u32 mask, gn_u32 hint, F ended_)
     parked p;
     if (mine) p = parked_of(c, head);
     volume& v = mine ? *p.v : any;
-    io_stage<S>(c, v, mask, mine, p.x, hint);
+    io_stage<S>(c, v, mine, p.x, lanes);
     io_commit<S>(c, mask, p.x);
     bool ended = io_finished<S>(c, v, mask, mine, p.x);
     bool late = mine && !ended && ticks_passed(p.deadline);

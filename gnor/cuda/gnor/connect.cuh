@@ -57,7 +57,7 @@ GN_DEV void connect_all(connect_args& a) {
     if (waiting) write_receives(c, ssd);
     gn_u32 ticket = 0;
     // A new channel has slots for all SSDs.
-    gn_u32 cid = slots_take<S>(c, ALL, waiting ? WANTS_TICKET : WANTS_NONE, ticket, 0);
+    gn_u32 cid = slots_take<S>(c, {ALL, 0}, waiting ? WANTS_TICKET : WANTS_NONE, ticket);
     io x;
     if (waiting) {
       write_connect(c, cid, ssd);

@@ -121,7 +121,8 @@ GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
 // a request without a slot gets its first one in its turn. Without QUEUES it only gets a slot for which no
 // other request waits, and the request may be dropped.
 template <class S, bool QUEUES = true, class X>
-GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
+GN_DEV void io_stage(channel& c, volume& v, bool active, X& x, const lane_group& lanes) {
+  gn_u32 mask = lanes.mask;
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
   if (wants && x.attempt == WAITS) wants = !io_goes_on_waiting<S>(c, v, x);
   destination to;
@@ -130,7 +131,7 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   // order of the host's stores). A read with a half-old row is refused, and tried again.
   gn_u64 map = write ? mem::ld_acquire_sys(&v.map) : 0;
   gn_u32 table = write ? (gn_u32)(map >> 32) & 0xffffu : table_of(v);
-  if (wants) to = io_place<S>(c, v, x, table, hint);
+  if (wants) to = io_place<S>(c, v, x, table, lanes.hint);
   bool sends = wants && to.ssd != PLACE_NONE && !to.error;
   bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
   // A missing replica gets no command. A write may lack replicas, but not all of them.
@@ -143,7 +144,7 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   slot_wish wish = begins && QUEUES  ? (x.queued ? HAS_TICKET : WANTS_TICKET)
                    : begins || sends ? WANTS_SPARE
                                      : WANTS_NONE;
-  gn_u32 cid = slots_take<S>(c, mask, wish, x.ticket, hint);
+  gn_u32 cid = slots_take<S>(c, lanes, wish, x.ticket);
   if (begins) x.head = cid & 0xffu, x.queued = QUEUES && cid == NO_SLOT;  // IO_NONE of NO_SLOT
   else if (sends && cid == NO_SLOT && own_slot_is_free<S>(c, v, x)) cid = x.head;
   bool goes = wants && x.head != IO_NONE && (!sends || cid != NO_SLOT);
@@ -187,7 +188,7 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   typename S::visit inside(c);
   gn_u32 cid = x.cid, ssd = x.ssd;
   bool have = x.cid != IO_NONE;
-  if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
+  if (append<S>(c, mask, have, {cid, ssd, x.head})) x.cid = IO_NONE;
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
   // If the queue pair was made anew meanwhile, the command staged for the old one ends with that error, too.
   gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) | QP_BROKEN : 0u;

@@ -68,17 +68,34 @@ GN_DEV constexpr gn_u32 opcode_of(const read_io&) { return IO_READ; }
 GN_DEV bool has_pieces(const io& x) { return in_pieces(x.address); }
 GN_DEV constexpr bool has_pieces(const read_io&) { return false; }
 
+// The blocks of a request, in its volume.
+struct io_range {
+  gn_u64 vba;
+  gn_u32 blocks;
+};
+
+// The data of a request: registered memory, or the pages of a buffer from page `first` on.
+struct io_memory {
+  gn_u64 address;
+  gn_u32 key;
+};
+struct io_pages {
+  const buffer& b;
+  gn_u32 first, key;
+};
+
 // Describes a request; checks what can be checked without the array.
 template <class X = io>
-GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
-                 gn_u32 flags) {
+GN_DEV X io_make(const volume& v, gn_u32 opcode, const io_range& at, const io_memory& data, gn_u32 flags) {
+  gn_u64 vba = at.vba, address = data.address;
+  gn_u32 blocks = at.blocks;
   X x;
   x.opcode = opcode;
   x.flags = flags;
   x.vba = (gn_u32)vba;
   x.blocks = blocks;
   x.address = address;
-  x.key = key;
+  x.key = data.key;
   x.status = GN_PENDING;
   if (opcode == IO_FLUSH) return x;
   if (blocks == 0 || blocks > GN_MAX_BLOCKS || (address & 15)) x.status = GN_BAD_REQUEST;
@@ -86,13 +103,11 @@ GN_DEV X io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, gn_u
   else if (opcode == IO_WRITE && !v.writer) x.status = GN_READ_ONLY;
   return x;
 }
-
-// The same with its data in `b`, from page `first` of it on.
-GN_DEV io io_make(const volume& v, gn_u32 opcode, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first,
-                  gn_u32 key, gn_u32 flags) {
-  io x = io_make(v, opcode, vba, blocks, (gn_u64)0, key, flags);
-  if (x.status == GN_PENDING && (first >= b.pages || blocks > b.pages - first)) x.status = GN_BAD_REQUEST;
-  x.address = name_of(b, first);
+GN_DEV io io_make(const volume& v, gn_u32 opcode, const io_range& at, const io_pages& data, gn_u32 flags) {
+  io x = io_make(v, opcode, at, io_memory{0, data.key}, flags);
+  bool fits = data.first < data.b.pages && at.blocks <= data.b.pages - data.first;
+  if (x.status == GN_PENDING && !fits) x.status = GN_BAD_REQUEST;
+  x.address = name_of(data.b, data.first);
   return x;
 }
 

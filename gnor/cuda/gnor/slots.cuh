@@ -49,6 +49,12 @@ GN_DEV gn_u32 spare_tickets(channel& c, gn_u32 n) {
   }
 }
 
+// The lanes that call a function together. `hint` is a number of the caller: other lanes have other ones. So
+// not all of them begin to search at one place.
+struct lane_group {
+  gn_u32 mask, hint;
+};
+
 // The slot that a lane asks slots_take for.
 enum slot_wish : gn_u32 {
   WANTS_NONE,
@@ -57,13 +63,14 @@ enum slot_wish : gn_u32 {
   WANTS_SPARE,   // a slot that no ticket waits for
 };
 
-// Takes a bit of the bitmap for each lane of `mask` with `want` set; NO_SLOT if there are too few. The lanes
-// call it together, and one of them asks for all.
+// Takes a bit of the bitmap for each lane with `want` set; NO_SLOT if there are too few. The lanes call it
+// together, and one of them asks for all.
 template <class S>
-GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
+GN_DEV gn_u32 bits_take_all(channel& c, const lane_group& lanes, bool want) {
+  gn_u32 mask = lanes.mask;
   gn_u32 todo = __ballot_sync(mask, want), slot = NO_SLOT;
   // neighbours begin at one word, other warps at other words
-  gn_u32 w = __shfl_sync(mask, hint / 32, (int)lowest(mask));
+  gn_u32 w = __shfl_sync(mask, lanes.hint / 32, (int)lowest(mask));
 #pragma unroll 1
   for (gn_u32 i = 0; i < SLOTS / 32 && todo; ++i, ++w) {
     w %= SLOTS / 32;
@@ -77,11 +84,12 @@ GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
   return slot;
 }
 
-// Takes a slot for each lane of `mask` that wants one, or NO_SLOT. It never waits: a lane without a slot
+// Takes a slot for each lane that wants one, or NO_SLOT. It never waits: a lane without a slot
 // polls and tries again, with the `ticket` that it has then. The lanes call it together. In any case they
 // hand over what they have counted, as the next one that counts may be another lane.
 template <class S>
-GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket, gn_u32 hint) {
+GN_DEV gn_u32 slots_take(channel& c, const lane_group& lanes, slot_wish wish, gn_u32& ticket) {
+  gn_u32 mask = lanes.mask;
   if (!__any_sync(mask, wish != WANTS_NONE)) {
     if (S::ALONE) __syncwarp(mask);
     return NO_SLOT;
@@ -102,7 +110,7 @@ GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket
     got = __shfl_sync(mask, got, (int)lowest(mask));
     if (wish == WANTS_SPARE && (gn_u32)__popc(spares & lt_mask()) >= got) wish = WANTS_NONE;
   }
-  gn_u32 slot = bits_take_all<S>(c, mask, wish != WANTS_NONE, hint);
+  gn_u32 slot = bits_take_all<S>(c, lanes, wish != WANTS_NONE);
   gn_u32 missed = __ballot_sync(mask, wish == WANTS_SPARE && slot == NO_SLOT);
   if (missed && lane_id() == lowest(mask)) S::add(&c.returned, (gn_u32)__popc(missed));
   if (S::ALONE) __syncwarp(mask);

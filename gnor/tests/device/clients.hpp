@@ -93,7 +93,7 @@ void client_of(Harness& r) {
     if (r.cfg.batch) batch_round<S>(r, lane, thread, r.cfg.leaves && round + 1 == r.cfg.rounds);
     while (__any_sync(FULL, lane.state != Lane::ENDED)) {
       begin<S>(r, lane, thread);
-      io_stage<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x, thread);
+      io_stage<S>(*r.used, r.v, lane.state == Lane::RUNS, lane.x, {FULL, thread});
       commit_noted<S>(r, lane.x);
       take_completions<S>(*r.used, FULL);
       bool ended = io_finished<S>(*r.used, r.v, FULL, lane.state == Lane::RUNS, lane.x);

@@ -71,8 +71,9 @@ void give_buffer(Harness& r, channel& c, Lane& lane) {
 /// The request must not move until it has ended.
 io request_of(Harness& r, const Lane& lane) {
   gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
-  return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, lane.first, POOL_KEY, 0)
-                         : io_make(r.v, opcode, lane.vba, lane.blocks, lane.data.base, POOL_KEY, 0);
+  io_range at = {lane.vba, lane.blocks};
+  return r.cfg.fragments ? io_make(r.v, opcode, at, io_pages{lane.data, lane.first, POOL_KEY}, 0)
+                         : io_make(r.v, opcode, at, io_memory{lane.data.base, POOL_KEY}, 0);
 }
 
 void prepare(Harness& r, Lane& lane) {

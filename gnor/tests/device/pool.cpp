@@ -203,7 +203,7 @@ bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   o.preempt = body == users_in_step ? 1 : seed % 3 ? 4 : 2;
   o.deadline_ns = 100000 * 1000000ull;
   o.abort_run = [](void*, const char*) {};
-  simt::Stats s = simt::run(&grid, 1, o, &visible, 1, host_turn, &w);
+  simt::Stats s = simt::run(&grid, 1, o, {&visible, 1}, {host_turn, &w});
   in_pieces_at_all += w.in_pieces;
   gn_u32 left = 0;
   for (gn_u32 b = 0; b < MOST; ++b) left += reinterpret_cast<gn_u32*>(w.words.p)[b] != 0;

@@ -99,8 +99,8 @@ bool run(const Config& cfg, const char* name) {
   const char* patience_ms = getenv("PATIENCE_MS");
   o.deadline_ns = (patience_ms ? strtoull(patience_ms, nullptr, 10) : 100000) * 1000000u;
   o.abort_run = [](void*, const char*) {};
-  simt::Stats s =
-      simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
+  simt::Host host = {[](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer};
+  simt::Stats s = simt::run(grids, 2, o, {visible, 4}, host);
 
   Left left;
   if (!s.failed) left.count = r.leftovers(left.what, sizeof left.what);

@@ -42,7 +42,7 @@ GN_DEV void enter(batch& b, const file_of<S>& f) {
 // Stage 1: builds the next command of this thread's request. All lanes call it.
 template <class S, class X>
 GN_DEV void submit(batch& b, const file_of<S>& f, X& x) {
-  io_stage<S>(*f.c, *f.v, ALL_LANES, batch_pending(b), x, thread_number());
+  io_stage<S>(*f.c, *f.v, batch_pending(b), x, {ALL_LANES, thread_number()});
 }
 
 // Stage 2: sends what the warp has built, one doorbell an SSD. All lanes call it.

@@ -13,7 +13,7 @@ GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
   gn_u32 deadline = ticks_after(f.timeout_ns);
   if (!have) x.status = GN_OK;
   while (__any_sync(mask, !io_ended(x))) {
-    io_stage<S>(*f.c, *f.v, mask, true, x, thread_number());
+    io_stage<S>(*f.c, *f.v, true, x, {mask, thread_number()});
     io_commit<S>(*f.c, mask, x);
     take_completions<S>(*f.c, mask);
     io_finished<S>(*f.c, *f.v, mask, true, x);
@@ -92,8 +92,16 @@ GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const bu
 
 // One range by many threads, each with whole chunks of it, in contiguous registered memory. The call refuses
 // a range beyond the volume's end, or of more than GN_MAX_BLOCKS for each thread, before it does anything.
-GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks,
-                       gn_u64& address) {
+struct share {
+  gn_u64 vba;
+  gn_u32 blocks;
+  gn_u64 address;
+};
+
+// Makes of `s`, the whole range, the share of the thread `rank` of `threads`.
+GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, share& s) {
+  gn_u64 vba = s.vba;
+  gn_u32 blocks = s.blocks;
   if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
   gn_u32 shift = chunk_shift(v);
   gn_u64 first = vba >> shift, chunks = blocks ? ((vba + blocks - 1) >> shift) - first + 1 : 0,
@@ -104,9 +112,7 @@ GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba
   if (from < vba) from = vba;
   if (to > all) to = all;
   if (to < from) to = from;  // of a range without blocks
-  address += (from - vba) * GN_BLOCK;
-  vba = from;
-  blocks = (gn_u32)(to - from);
+  s = {from, (gn_u32)(to - from), s.address + (from - vba) * GN_BLOCK};
   return GN_OK;
 }
 
@@ -114,15 +120,17 @@ GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba
 // failed.
 template <class S>
 GN_DEV gn_u32 read_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
-  if (status == GN_OK) status = read_sync(f, vba, blocks, address, key);
+  share s = {vba, blocks, address};
+  gn_u32 status = share_of(*f.v, lane_id(), 32, s);
+  if (status == GN_OK) status = read_sync(f, s.vba, s.blocks, s.address, key);
   return status_of_all(status);
 }
 template <class S>
 GN_DEV gn_u32 write_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
+  share s = {vba, blocks, address};
+  gn_u32 status = share_of(*f.v, lane_id(), 32, s);
   __syncwarp();  // what the warp has stored is there before one of them sends it
-  if (status == GN_OK) status = write_sync(f, vba, blocks, address, key);
+  if (status == GN_OK) status = write_sync(f, s.vba, s.blocks, s.address, key);
   return status_of_all(status);
 }
 
@@ -132,17 +140,19 @@ template <class S>
 GN_DEV gn_u32 read_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
                          gn_u32& word) {
   static_assert(!S::ALONE, "a warp_file is for one warp");
-  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
-  if (status == GN_OK) status = read_sync(f, vba, blocks, address, key);
+  share s = {vba, blocks, address};
+  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, s);
+  if (status == GN_OK) status = read_sync(f, s.vba, s.blocks, s.address, key);
   return status_of_block(status, word);
 }
 template <class S>
 GN_DEV gn_u32 write_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
                           gn_u32& word) {
   static_assert(!S::ALONE, "a warp_file is for one warp");
-  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, vba, blocks, address);
+  share s = {vba, blocks, address};
+  gn_u32 status = share_of(*f.v, threadIdx.x, blockDim.x, s);
   __syncthreads();  // what the block has stored is there before one of them sends it
-  if (status == GN_OK) status = write_sync(f, vba, blocks, address, key);
+  if (status == GN_OK) status = write_sync(f, s.vba, s.blocks, s.address, key);
   return status_of_block(status, word);
 }
 

@@ -39,7 +39,7 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
   // A poller, perhaps in another block or kernel, reads the buffer's description.
   bool hidden = have && has_pieces(request) && !is_global(&buffer_of(request.address));
   have = have && !io_ended(request) && !hidden;
-  io_stage<S, false>(*f.c, *f.v, mask, have, p.x, thread_number());
+  io_stage<S, false>(*f.c, *f.v, have, p.x, {mask, thread_number()});
   bool taken = have && p.x.head != IO_NONE;
   io_commit<S>(*f.c, mask, p.x);
   park<S>(*f.c, mask, taken, p);
@@ -56,7 +56,7 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
 template <class S>
 GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = ALL_LANES) {
   gn_u32 taken = poll(f, mask);
-  advance<S>(*f.c, *f.v, mask, thread_number(), [&](gn_u64 user, gn_u32 index, const io& x) {
+  advance<S>(*f.c, *f.v, {mask, thread_number()}, [&](gn_u64 user, gn_u32 index, const io& x) {
     if (index < back.count) back.table[index](f, user, x.status, x.dw0);
     else mem::add_relaxed_gpu(&f.c->uncalled, 1u);
   });

@@ -120,24 +120,24 @@ GN_DEV void free(const file_of<S>& f, buffer& b, gn_u32 mask = ALL_LANES) {
 // do not flush; the host does, behind them (gn_flush).
 template <class S>
 GN_DEV read_io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
-  return io_make<read_io>(*f.v, IO_READ, vba, blocks, address, key, 0);
+  return io_make<read_io>(*f.v, IO_READ, {vba, blocks}, io_memory{address, key}, 0);
 }
 template <class S>
 GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
                         gn_u32 flags = 0) {
-  return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
+  return io_make(*f.v, IO_WRITE, {vba, blocks}, io_memory{address, key}, flags);
 }
 
 // The same with a buffer of the pool, from its page `first` on. Requests on different parts of it may be in
 // flight at once.
 template <class S>
 GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0) {
-  return io_make(*f.v, IO_READ, vba, blocks, b, first, f.pool_key(), 0);
+  return io_make(*f.v, IO_READ, {vba, blocks}, io_pages{b, first, f.pool_key()}, 0);
 }
 template <class S>
 GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0,
                         gn_u32 flags = 0) {
-  return io_make(*f.v, IO_WRITE, vba, blocks, b, first, f.pool_key(), flags);
+  return io_make(*f.v, IO_WRITE, {vba, blocks}, io_pages{b, first, f.pool_key()}, flags);
 }
 // A temporary would be gone when the request begins.
 template <class S>

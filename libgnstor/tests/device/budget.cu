@@ -61,10 +61,10 @@ GN_KERNEL read_async(const read_args<gn::by_device>* a) {
 
 // The parts alone, for the instructions in them.
 GN_KERNEL append_warp(gn::channel* c, gn_u32 cid) {
-  gn::append<gn::by_warp>(*c, 0xffffffffu, true, cid + gn::lane_id(), cid, cid + gn::lane_id());
+  gn::append<gn::by_warp>(*c, 0xffffffffu, true, {cid + gn::lane_id(), cid, cid + gn::lane_id()});
 }
 GN_KERNEL complete_warp(gn::channel* c) { gn::take_completions<gn::by_warp>(*c, 0xffffffffu); }
 GN_KERNEL append_device(gn::channel* c, gn_u32 cid) {
-  gn::append<gn::by_device>(*c, 0xffffffffu, true, cid + gn::lane_id(), cid, cid + gn::lane_id());
+  gn::append<gn::by_device>(*c, 0xffffffffu, true, {cid + gn::lane_id(), cid, cid + gn::lane_id()});
 }
 GN_KERNEL complete_device(gn::channel* c) { gn::take_completions<gn::by_device>(*c, 0xffffffffu); }

@@ -125,11 +125,11 @@ void passes(Twin& t) {
     bool changed = false;
     if (!lane.runs && lane.next < lane.asks.size()) {
       const Ask& a = lane.asks[lane.next++];
-      x = io_make(t.v, a.opcode, a.vba, a.blocks, a.address, a.key, 0);
+      x = io_make(t.v, a.opcode, {a.vba, a.blocks}, io_memory{a.address, a.key}, 0);
       lane.runs = changed = true;
     }
     gn_u32 sent = x.sent, attempt = x.attempt;
-    io_stage<S>(t.c, t.v, FULL, lane.runs, x, threadIdx.x);
+    io_stage<S>(t.c, t.v, lane.runs, x, {FULL, threadIdx.x});
     changed |= x.sent != sent || x.attempt != attempt || x.cid != IO_NONE;
     io_commit<S>(t.c, FULL, x);
     __syncwarp();
@@ -171,7 +171,7 @@ void connect_them(Twin& t) {
       }
     return any;
   };
-  simt::launch_with_host(1, WARP, options(), nullptr, 0, [&t] { connect_all(t.connects); }, step);
+  simt::launch_with_host({1, WARP}, options(), {}, [&t] { connect_all(t.connects); }, step);
   for (gn_u32 q = 0; q < t.ssds; ++q) {
     if (t.connects.status[q] != GN_OK || t.rung(q) != 1) printf("Connect to %u failed\n", q);
     t.seen[q] = 1;

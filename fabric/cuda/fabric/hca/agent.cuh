@@ -162,11 +162,12 @@ GN_DEV void hand_over(agent_smem& s, gn_u32 todo) {
 
 // The responder: messages from the dispatcher, and delayed ones when they are due.
 GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
+  const responder me = {a, ring, s.count};
   delay_turn turn;
   gn_u32 left = 0;  // messages in hand that wait for the delayed SENDs before them
   for (;;) {
     gn_u32 count = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.messages), 0);
-    bool waiting = delayed_pass(a, ring, s.count, s.delayed, turn);
+    bool waiting = delayed_pass(me, s.delayed, turn);
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     gn_u64 sends = sends_waiting(s.delayed);
     // Nothing is delivered before it is due. Messages stay here if there is no room for all that may have to
@@ -191,7 +192,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     if (left) continue;
     // The messages are in registers, so the dispatcher may bring the next ones meanwhile.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
-    handle_messages(a, ring, s.count, s.own, d, mine);
+    handle_messages(me, s.own, d, mine);
     __syncwarp();
   }
 }

@@ -72,7 +72,7 @@ GN_DEV void mark_waiting(delayed_table& t, delay_turn& turn, gn_u32 slot, bool w
 
 // Delivers what is ready and due next, up to 32 messages, if that is soon; the whole warp. Returns whether
 // there was anything, due or not.
-GN_DEV bool delayed_pass(const agent_args& a, ring_ctx& ring, counts& n, delayed_table& t, delay_turn& turn) {
+GN_DEV bool delayed_pass(const responder& me, delayed_table& t, delay_turn& turn) {
   gn_u32 at = take_ready(t, turn);
   bool any = __any_sync(0xffffffffu, at != NO_DELAYED);
   if (!any && turn.next_due == ~0ull) return false;
@@ -105,7 +105,7 @@ GN_DEV bool delayed_pass(const agent_args& a, ring_ctx& ring, counts& n, delayed
   if (__any_sync(0xffffffffu, r.listed)) r.stage = &t.report;
   if (due) t.slot[at].word = 0;
   __syncwarp();
-  deliver_together(a, ring, n, m, due && copy_status(word) == COPY_OK, r);
+  deliver_together(me, m, due && copy_status(word) == COPY_OK, r);
   return true;
 }
 

@@ -99,7 +99,8 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
   mem::ld16_stream((const void*)(qp.rq_addr + (gn_u64)(at & qp.rq_mask) * mlx5::DS_BYTES), seg);
   to = (gn_u64)be32(seg[2]) << 32 | be32(seg[3]);
   if ((be32(seg[0]) & mlx5::BYTE_COUNT_MASK) < 16) return mlx5::SYND_LOCAL_LENGTH;
-  if (to % 16 || !key_opens(a, qp.pd, be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE)) return mlx5::SYND_LOCAL_PROT;
+  if (to % 16 || !key_opens(a, qp.pd, {be32(seg[1]), to, 16, ACCESS_LOCAL_WRITE}))
+    return mlx5::SYND_LOCAL_PROT;
   return RECV_OK;
 }
 
@@ -122,19 +123,6 @@ GN_DEV bool overruns(const cq_ctx& cq, gn_u32 pi) {
   return ((pi - taken) & 0xffffffu) > cq.mask;
 }
 
-// A completion without room puts its queue pair into error, which the transport hears of once. A SEND gives
-// its receive back. The whole warp calls it.
-GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
-  gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
-  gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
-  if (!mine || (group & lt_mask())) return;
-  qp_ctx& qp = a.qps[m.qpn - a.first_qpn];
-  qp.rq_head -= (gn_u32)__popc(sends);
-  if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
-  mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-  up_push(ring, {UP_CQ_ERROR, m.qpn});
-}
-
 // Counters of the responder for one launch, in shared memory.
 struct counts {
   gn_u32 responses, late, client_late, reports;
@@ -142,6 +130,26 @@ struct counts {
   gn_u32 publish_ns;
   gn_u32 lateness[LATENESS_BUCKETS];
 };
+
+// What the responder of a ring works with.
+struct responder {
+  const agent_args& a;
+  ring_ctx& ring;
+  counts& n;
+};
+
+// A completion without room puts its queue pair into error, which the transport hears of once. A SEND gives
+// its receive back. The whole warp calls it.
+GN_DEV void report_overrun(const responder& me, const message& m, bool mine) {
+  gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
+  gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
+  if (!mine || (group & lt_mask())) return;
+  qp_ctx& qp = me.a.qps[m.qpn - me.a.first_qpn];
+  qp.rq_head -= (gn_u32)__popc(sends);
+  if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
+  mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
+  up_push(me.ring, {UP_CQ_ERROR, m.qpn});
+}
 
 // Notes how long a pass took to publish; one lane calls it. A short time counts at once, and a long one by a
 // sixteenth. If the estimate were too long, messages would be seen too early.
@@ -196,7 +204,8 @@ struct receive {
 
 // Assigns receives to the lanes with `send`, by lane number. Only this warp touches the receive heads. The
 // whole warp calls it.
-GN_DEV receive take_receives(const agent_args& a, ring_ctx& ring, const message& m, gn_u32 index, bool send) {
+GN_DEV receive take_receives(const responder& me, const message& m, gn_u32 index, bool send) {
+  const agent_args& a = me.a;
   receive r;
   gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
   gn_u32 fault = RECV_NONE, posted = 0;
@@ -213,7 +222,7 @@ GN_DEV receive take_receives(const agent_args& a, ring_ctx& ring, const message&
   // meanwhile. After a broken receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
   if (first_failed || (behind_failure && cause == RECV_NONE))
-    report_undelivered(ring, a.qps[index], m, r.at, cause);
+    report_undelivered(me.ring, a.qps[index], m, r.at, cause);
   // A broken receive is consumed like a good one. Its own completion reports it, and the flush starts after
   // it.
   bool consume = r.deliver || (first_failed && fault != RECV_NONE);
@@ -286,8 +295,9 @@ GN_DEV void fence_and_wait(counts& n, const message& m, bool deliver, const pass
 // Delivers the SENDs and ready-made completions of the lanes with `mine`, all at once. The whole warp calls
 // it. Receives and completion entries are assigned by lane number, which is the order of the ring. So
 // messages of a queue pair stay in order (RC). One fence hands over the completions; the report needs none.
-GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine,
-                             const report& r) {
+GN_DEV void deliver_together(const responder& me, const message& m, bool mine, const report& r) {
+  const agent_args& a = me.a;
+  ring_ctx& ring = me.ring;
   gn_u32 index = m.qpn - a.first_qpn;
   // A message may have been on its way when its queue pair was destroyed.
   gn_u32 state = mine && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
@@ -304,8 +314,8 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     is_checked = a.cqs[cq].dbr_addr != 0;
   }
   bool to_host = __any_sync(0xffffffffu, (send || ready_made) && a.cqs[cq].in_host);
-  receive got = take_receives(a, ring, m, index, send);
-  passing p = wait_for_its_time(n, m, got.deliver, to_host);
+  receive got = take_receives(me, m, index, send);
+  passing p = wait_for_its_time(me.n, m, got.deliver, to_host);
   bool complete = got.deliver || ready_made;
   gn_u32 pi = take_entries(a, cq, complete);
   bool overrun = complete && is_checked && overruns(a.cqs_home[cq], pi);
@@ -320,39 +330,39 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   }
   mlx5::cqe64* e = entries + (pi & cq_mask);
   gn_u32 last = write_entry(e, (pi & (cq_mask + 1)) != 0, m, got, complete);
-  fence_and_wait(n, m, got.deliver, p);
+  fence_and_wait(me.n, m, got.deliver, p);
   gn_u32 position = 0;
   if (r.stage && lane_id() == 0) {
     position = up_reserve(ring, 1);
-    n.reports += 1;
+    me.n.reports += 1;
   }
   position = __shfl_sync(0xffffffffu, position, 0);
   __syncwarp();
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of the queue's poller
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
-  if (got.deliver) count_response(n, m, seen);
-  if (any_overrun) report_overrun(a, ring, m, overrun);
+  if (got.deliver) count_response(me.n, m, seen);
+  if (any_overrun) report_overrun(me, m, overrun);
   __syncwarp();
 }
 
 // A queue pair goes into error: no further receive is consumed, those posted are reported for the flush.
-GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d) {
-  qp_ctx& qp = a.qps[down_qpn(d) - a.first_qpn];
+GN_DEV void queue_error(const responder& me, const down_work& d) {
+  qp_ctx& qp = me.a.qps[down_qpn(d) - me.a.first_qpn];
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-  close_held(a, qp);
+  close_held(me.a, qp);
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
   qp.rq_head = qp.rq_posted = posted;
-  up_push(ring, {UP_RQ_FLUSH, qp.qpn, head, posted});
+  up_push(me.ring, {UP_RQ_FLUSH, qp.qpn, head, posted});
 }
 
 GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
 
 // Handles the messages of the lanes with `mine` that are not copies. The whole warp calls it. Rare kinds of
 // messages (all but SEND and completion) split the batch into single messages.
-GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_queues& own,
-                            const down_work& d, bool mine) {
+GN_DEV void handle_messages(const responder& me, own_queues& own, const down_work& d, bool mine) {
+  const agent_args& a = me.a;
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
   bool rare = mine && is_rare(d);
@@ -360,12 +370,12 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_
   for (gn_u32 todo = __ballot_sync(0xffffffffu, mine), now; todo; todo &= ~now) {
     now = apart ? todo & (0u - todo) : todo;
     bool turn = now >> lane_id() & 1u;
-    deliver_together(a, ring, n, m, turn && !rare, report{});
+    deliver_together(me, m, turn && !rare, report{});
     gn_u32 state = turn && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
-    if (op == DOWN_QP_ERROR && state != QP_FREE && state != QP_SPARE) queue_error(a, ring, d);
+    if (op == DOWN_QP_ERROR && state != QP_FREE && state != QP_SPARE) queue_error(me, d);
     if (op == DOWN_QP_ANEW && state != QP_FREE) begin_anew(a, own, index, down_tag(d));
     if (__any_sync(0xffffffffu, turn && op == DOWN_PING)) keys_refresh(a);
-    if (turn && op == DOWN_PING) up_push(ring, {UP_PONG, 0, down_tag(d)});
+    if (turn && op == DOWN_PING) up_push(me.ring, {UP_PONG, 0, down_tag(d)});
     __syncwarp();
   }
 }

@@ -5,17 +5,24 @@
 
 namespace gn { namespace hca {
 
-// Whether `key` gives protection domain `pd` this `access` to `bytes` at `addr`. The answer is no for an
-// absent, stale or foreign key, for missing rights, and for a range that exceeds the region by one byte.
-GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, gn_u32 key, gn_u64 addr, gn_u64 bytes, gn_u32 access) {
-  gn_u32 index = key >> 8;
+// An access to memory: by which key, to which bytes, and the rights it needs (ACCESS_*).
+struct memory_access {
+  gn_u32 key;
+  gn_u64 addr, bytes;
+  gn_u32 rights;
+};
+
+// Whether its key gives protection domain `pd` the access `x`. The answer is no for an absent, stale or
+// foreign key, for missing rights, and for a range that exceeds the region by one byte.
+GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, const memory_access& x) {
+  gn_u32 index = x.key >> 8;
   if (index >= a.mr_count) return false;
   // Load all fields at once: one after the other, each load would wait for the previous one.
   const mr_ctx& m = a.mrs[index];
   gn_u32 invalid = mem::ld_relaxed_gpu(&m.invalid), its_key = m.key, its_pd = m.pd, rights = m.access;
-  gn_u64 length = m.bytes, offset = addr - m.base;  // beyond any length where it is below the base
-  return !invalid & (length != 0) & (its_key == key) & (its_pd == pd) & ((rights & access) == access) &
-         (offset <= length) & (bytes <= length - offset);
+  gn_u64 length = m.bytes, offset = x.addr - m.base;  // beyond any length where it is below the base
+  return !invalid & (length != 0) & (its_key == x.key) & (its_pd == pd) &
+         ((rights & x.rights) == x.rights) & (offset <= length) & (length - offset >= x.bytes);
 }
 
 // Invalidates a key of protection domain `pd`. Returns false if there is no such key, or if it was

@@ -65,7 +65,7 @@ GN_DEV void execute_copy(const agent_args& a, delayed_table& delayed, const down
   gn_u32 access = inbound ? (gn_u32)ACCESS_REMOTE_WRITE : (gn_u32)ACCESS_REMOTE_READ;
   // One lane decides: the queue pair may go into error at any time, and the lanes must not disagree.
   bool opens = index < a.qp_count && mem::ld_relaxed_gpu(&a.qps[index].state) == QP_RTS &&
-               key_opens(a, a.qps[index].pd, down_key(d), d.w[2], bytes * down_blocks(d), access);
+               key_opens(a, a.qps[index].pd, {down_key(d), d.w[2], bytes * down_blocks(d), access});
   if (!__shfl_sync(0xffffffffu, (gn_u32)opens, 0)) {
     status = COPY_BAD_KEY;
   } else {
@@ -86,7 +86,7 @@ GN_DEV void execute_copy(const agent_args& a, delayed_table& delayed, const down
       status = COPY_BAD_SUM;
   }
   __syncwarp();
-  if (!(down_flags(d) & DOWN_PART)) 
+  if (!(down_flags(d) & DOWN_PART))
     up_keep(reports, {UP_DONE, down_qpn(d), down_tag(d), status, bytes, 0, sum});
   else if (lane_id() == 0) end_part(delayed, d, status);
 }

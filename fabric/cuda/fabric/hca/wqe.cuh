@@ -41,7 +41,7 @@ GN_DEV void fail(work& w, gn_u32 syndrome) {
 // Checks one data segment in memory.
 GN_DEV bool check_local(const agent_args& a, const qp_ctx& qp, work& w, const gn_u32 seg[4], gn_u32 access) {
   gn_u32 bytes = be32(seg[0]) & mlx5::BYTE_COUNT_MASK;
-  if (!key_opens(a, qp.pd, be32(seg[1]), segment_address(seg), bytes, access)) {
+  if (!key_opens(a, qp.pd, {be32(seg[1]), segment_address(seg), bytes, access})) {
     fail(w, mlx5::SYND_LOCAL_PROT);
     return false;
   }
@@ -49,10 +49,14 @@ GN_DEV bool check_local(const agent_args& a, const qp_ctx& qp, work& w, const gn
   return true;
 }
 
+// The longest message of a kind of request, and the syndrome of a longer one.
+struct length_limit {
+  gn_u32 bytes, syndrome;
+};
+
 // Checks the data segments from `s` on and adds up their length. Inline data is in the work request itself
-// and needs no key. What is longer than `most` has syndrome `too_long`.
-GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s, gn_u32 most,
-                       gn_u32 too_long) {
+// and needs no key.
+GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s, const length_limit& most) {
   gn_u32 seg[4];
   while (s < w.segments) {
     load_segment(qp, w.index, s, seg);
@@ -65,8 +69,8 @@ GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s,
       w.laddr = segment_address(seg);
       s += 1;
     }
-    if (w.bytes > most) {
-      fail(w, too_long);
+    if (w.bytes > most.bytes) {
+      fail(w, most.syndrome);
       return false;
     }
   }
@@ -77,14 +81,14 @@ GN_DEV bool check_data(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 s,
 // A SEND. The peer's receives hold a capsule: it refuses what is longer, and the sender's request is what
 // fails.
 GN_DEV void check_send(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 kind) {
-  if (check_data(a, qp, w, 1, SEND_MAX_BYTES, mlx5::SYND_REMOTE_INVAL_REQ)) w.kind = kind;
+  if (check_data(a, qp, w, 1, {SEND_MAX_BYTES, mlx5::SYND_REMOTE_INVAL_REQ})) w.kind = kind;
 }
 
 // An RDMA WRITE, or a READ, whose data segments must be memory that may be written.
 GN_DEV void check_rdma(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 kind) {
   if (w.segments < 3) return fail(w, mlx5::SYND_LOCAL_QP_OP);
   if (kind == UP_WRITE) {
-    if (!check_data(a, qp, w, 2, MESSAGE_MAX_BYTES, mlx5::SYND_LOCAL_LENGTH)) return;
+    if (!check_data(a, qp, w, 2, {MESSAGE_MAX_BYTES, mlx5::SYND_LOCAL_LENGTH})) return;
   } else {
     for (gn_u32 s = 2; s < w.segments; ++s) {
       gn_u32 seg[4];
