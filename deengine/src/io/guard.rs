@@ -3,6 +3,8 @@
 
 use crate::controller::Ssd;
 use crate::workers::WorkerSet;
+use gnstor_base::controller::{Outcome, TransferId};
+use gnstor_base::time::Time;
 use gnstor_ftl::Ftl;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
@@ -63,6 +65,19 @@ impl Shared {
             std::hint::spin_loop();
         }
         SsdGuard { ssd: self.ssd.lock(), workers: &self.workers, by }
+    }
+
+    /// The transfer of a command that the firmware carries out has ended. If it brought a message of a proof,
+    /// this is judged without the lock.
+    pub(super) fn end_transfer(&self, by: usize, now: Time, (transfer, outcome): (TransferId, Outcome)) {
+        let mut ssd = self.lock(by);
+        ssd.transferred(now, transfer, outcome);
+        while let Some(said) = ssd.next_said() {
+            drop(ssd);
+            let judged = said.judge();
+            ssd = self.lock(by);
+            ssd.finish_judged(now, judged);
+        }
     }
 
     /// `None` if another worker has the lock.
