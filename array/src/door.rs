@@ -9,6 +9,7 @@ use gnstor_fabric::tcp::limits::{End, HANDSHAKE};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -17,18 +18,22 @@ const DEADLINE: Duration = Duration::from_millis(HANDSHAKE.as_ns() / 1_000_000);
 /// The first token of a stream that waits. Handshakes have smaller ones.
 const FIRST: usize = 1 << (usize::BITS - 1);
 
-#[derive(Debug)]
-struct Waits {
-    number: usize,
-    wire: Wire,
-    until: Instant,
-}
+/// Hosts whose oldest streams are looked at, each time that late streams are ended.
+const LOOKS: usize = 64;
 
 /// The streams that wait, by the host of their peers.
 #[derive(Default)]
 pub(crate) struct Door {
-    waits: Turns<Option<IpAddr>, Waits>,
-    next: usize,
+    waits: Turns<Option<IpAddr>, Wire>,
+    /// Hosts and deadlines of the streams, by their numbers. The oldest stream has the lowest one.
+    streams: BTreeMap<u64, (Option<IpAddr>, Instant)>,
+    /// The host whose oldest stream was looked at last.
+    looked_at: Option<Option<IpAddr>>,
+}
+
+/// The token of the stream with this number.
+fn token_of(number: u64) -> Token {
+    Token(FIRST + usize::try_from(number).expect("far fewer streams than 2^63"))
 }
 
 /// Whether a stream at the door has this token.
@@ -43,42 +48,53 @@ impl Door {
 
     /// The stream waits. Its listener's places bound how many there are.
     pub(crate) fn wait(&mut self, registry: &Registry, wire: Wire, now: Instant) {
-        let number = self.next;
-        self.next += 1;
+        let (host, descriptor) = (wire.host_address(), wire.descriptor());
+        let number = self.waits.push(host, wire);
         if let Err(error) =
-            registry.register(&mut SourceFd(&wire.descriptor()), Token(FIRST + number), Interest::READABLE)
+            registry.register(&mut SourceFd(&descriptor), token_of(number), Interest::READABLE)
         {
             tracing::debug!(%error, "the end of a stream that waits is not seen");
         }
-        self.waits.push(wire.host_address(), Waits { number, wire, until: now + DEADLINE });
+        self.streams.insert(number, (host, now + DEADLINE));
     }
 
     /// An event of a stream that waits: its peer may have gone.
     pub(crate) fn look(&mut self, event: &Event) {
         if event.is_read_closed() || event.is_error() {
-            let number = event.token().0 - FIRST;
-            self.waits.remove(|waits| waits.number == number);
+            drop(self.remove((event.token().0 - FIRST) as u64));
         }
     }
 
-    /// Ends the streams whose time is over, and the oldest ones that are to give way to others of their host.
-    /// The first stream of each host is looked at: it is its oldest.
+    fn remove(&mut self, number: u64) -> Option<Wire> {
+        let (host, _) = self.streams.remove(&number)?;
+        self.waits.remove(&host, number)
+    }
+
+    fn end(&mut self, number: u64, why: End) {
+        self.remove(number).into_iter().for_each(|ended| ended.refuse(why));
+    }
+
+    /// Ends the streams whose time is over, and oldest ones that are to give way to others of their host.
+    /// Some hosts are looked at in each call, and all of them in successive calls.
     pub(crate) fn end_late(&mut self, now: Instant) {
-        let why = |waits: &Waits| match waits {
-            Waits { wire, .. } if wire.must_end() => Some(End::GaveWay),
-            Waits { until, .. } if now >= *until => Some(End::TooMany),
-            _ => None,
-        };
-        let first = |door: &Self| door.waits.firsts().find_map(|waits| Some((waits.number, why(waits)?)));
-        while let Some((number, why)) = first(self) {
-            let ended = self.waits.remove(|waits| waits.number == number);
-            ended.into_iter().for_each(|ended| ended.wire.refuse(why));
+        while let Some((&number, &(_, until))) = self.streams.first_key_value()
+            && now >= until
+        {
+            self.end(number, End::TooMany);
+        }
+        for _ in 0..LOOKS {
+            let Some((host, number, wire)) = self.waits.first_after(self.looked_at.as_ref()) else { return };
+            self.looked_at = Some(*host);
+            if wire.must_end() {
+                self.end(number, End::GaveWay);
+            }
         }
     }
 
     /// The oldest stream of the host whose turn it is. Its events are its engine's from here on.
     pub(crate) fn next(&mut self, registry: &Registry) -> Option<Wire> {
-        let Waits { wire, .. } = self.waits.pop()?;
+        let (number, wire) = self.waits.pop()?;
+        self.streams.remove(&number);
         _ = registry.deregister(&mut SourceFd(&wire.descriptor()));
         Some(wire)
     }
@@ -169,5 +185,29 @@ mod tests {
         Frame::End { why: End::GaveWay.code() }.encode(&mut expected);
         assert_eq!((told, places.taken()), (Vec::from(expected), 2));
         assert!(newest.is_ok() && !door.is_empty());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "waits have deadlines in real time")]
+    fn each_call_looks_at_some_hosts_and_successive_calls_at_all() {
+        const HOSTS: u8 = 100;
+        let _deadline = deadline();
+        let (places, now) = (Places::new(400, 1), Instant::now());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (poll, mut door, mut near) = (Poll::new().unwrap(), Door::default(), Vec::new());
+        for last in 0..HOSTS {
+            near.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let place = places.take([192, 0, 2, last].into()).unwrap();
+            let wire = Wire::accepted(listener.accept().unwrap().0, None, place).unwrap();
+            door.wait(poll.registry(), wire, now);
+        }
+        let _newest = places.take([192, 0, 2, HOSTS - 1].into()).unwrap();
+        door.end_late(now);
+        assert_eq!(door.streams.len(), usize::from(HOSTS), "{LOOKS} hosts were looked at");
+        door.end_late(now);
+        assert_eq!(door.streams.len(), usize::from(HOSTS) - 1);
+        // All at once are late.
+        door.end_late(now + DEADLINE);
+        assert!(door.is_empty() && door.streams.is_empty());
     }
 }

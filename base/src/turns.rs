@@ -1,72 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A queue for each of several owners, and the owners take turns. So an owner with many entries delays
-//! another by at most one entry.
+//! another by at most one entry. No call looks at more than a few entries, however many there are.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Queues of owners. No queue is empty.
+/// Queues of owners.
 #[derive(Clone, Debug)]
 pub struct Turns<K, T> {
-    queues: BTreeMap<K, VecDeque<T>>,
+    /// By owner, and then by number: of two entries the later one has the higher number.
+    entries: BTreeMap<(K, u64), T>,
     /// Whose turn was the last one.
     last: Option<K>,
-    len: usize,
+    next: u64,
 }
 
 impl<K, T> Default for Turns<K, T> {
     fn default() -> Self {
-        Self { queues: BTreeMap::new(), last: None, len: 0 }
+        Self { entries: BTreeMap::new(), last: None, next: 0 }
     }
 }
 
 impl<K: Ord + Clone, T> Turns<K, T> {
     /// Number of entries of all owners.
     pub fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// No owner has an entry.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.entries.is_empty()
     }
 
-    /// Adds the owner's last entry.
-    pub fn push(&mut self, owner: K, entry: T) {
-        self.queues.entry(owner).or_default().push_back(entry);
-        self.len += 1;
+    /// Adds the owner's last entry. Returns its number, which no other entry has.
+    pub fn push(&mut self, owner: K, entry: T) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.entries.insert((owner, number), entry);
+        number
     }
 
-    /// The first entry of the next owner, in the order of the owners, round and round.
-    pub fn pop(&mut self) -> Option<T> {
-        let after = self.last.as_ref().and_then(|last| self.queues.range((Excluded(last), Unbounded)).next());
-        let owner = after.or_else(|| self.queues.first_key_value())?.0.clone();
-        let entry = self.take(&owner, 0);
+    /// The first entry of the next owner, in the order of the owners, round and round, and its number.
+    pub fn pop(&mut self) -> Option<(u64, T)> {
+        let (owner, number, _) = self.first_after(self.last.as_ref())?;
+        let owner = owner.clone();
+        let entry = self.remove(&owner, number);
         self.last = Some(owner);
-        entry
+        Some((number, entry?))
     }
 
-    /// Removes the first entry for which this holds.
-    pub fn remove(&mut self, mut is_it: impl FnMut(&T) -> bool) -> Option<T> {
-        let mut queues = self.queues.iter();
-        let (owner, place) =
-            queues.find_map(|(owner, queue)| Some((owner.clone(), queue.iter().position(&mut is_it)?)))?;
-        self.take(&owner, place)
+    /// The first entry of the owner after this one, round and round, with its owner and number.
+    pub fn first_after(&self, owner: Option<&K>) -> Option<(&K, u64, &T)> {
+        let behind = |owner: &K| (Excluded((owner.clone(), u64::MAX)), Unbounded);
+        let after = owner.and_then(|owner| self.entries.range(behind(owner)).next());
+        let ((owner, number), entry) = after.or_else(|| self.entries.first_key_value())?;
+        Some((owner, *number, entry))
     }
 
-    /// The first entry of each owner.
-    pub fn firsts(&self) -> impl Iterator<Item = &T> {
-        self.queues.values().filter_map(VecDeque::front)
-    }
-
-    fn take(&mut self, owner: &K, place: usize) -> Option<T> {
-        let queue = self.queues.get_mut(owner)?;
-        let entry = queue.remove(place)?;
-        self.len -= 1;
-        if queue.is_empty() {
-            self.queues.remove(owner);
-        }
-        Some(entry)
+    /// Removes an entry.
+    pub fn remove(&mut self, owner: &K, number: u64) -> Option<T> {
+        self.entries.remove(&(owner.clone(), number))
     }
 }
 
@@ -74,17 +67,22 @@ impl<K: Ord + Clone, T> Turns<K, T> {
 mod tests {
     use super::*;
     use crate::testing::deadline;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
 
     #[test]
     fn owners_take_turns_and_the_entries_of_one_keep_their_order() {
         let _deadline = deadline();
         let mut turns = Turns::default();
-        (0..4).for_each(|nth| turns.push("many", nth));
+        (0..4).for_each(|nth| _ = turns.push("many", nth));
         turns.push("few", 10);
-        assert_eq!(turns.firsts().collect::<Vec<_>>(), [&10, &0]);
-        let mut order = vec![turns.pop(), turns.pop()];
+        let first = |owner| turns.first_after(owner).map(|(owner, _, entry)| (*owner, *entry));
+        assert_eq!(first(None), Some(("few", 10)));
+        assert_eq!((first(Some(&"few")), first(Some(&"many"))), (Some(("many", 0)), Some(("few", 10))));
+        let pop = |turns: &mut Turns<_, _>| turns.pop().map(|(_, entry)| entry);
+        let mut order = vec![pop(&mut turns), pop(&mut turns)];
         turns.push("few", 11);
-        order.extend((0..4).map(|_| turns.pop()));
+        order.extend((0..4).map(|_| pop(&mut turns)));
         assert_eq!(order, [10, 0, 11, 1, 2, 3].map(Some));
         assert_eq!((turns.pop(), turns.len()), (None, 0));
     }
@@ -93,11 +91,55 @@ mod tests {
     fn an_entry_that_is_removed_has_no_turn() {
         let _deadline = deadline();
         let mut turns = Turns::default();
-        [(1, 'a'), (1, 'b'), (2, 'c')].into_iter().for_each(|(owner, entry)| turns.push(owner, entry));
-        assert_eq!(
-            (turns.remove(|&entry| entry == 'c'), turns.remove(|&entry| entry == 'c')),
-            (Some('c'), None)
-        );
-        assert_eq!((turns.pop(), turns.pop(), turns.is_empty()), (Some('a'), Some('b'), true));
+        let numbers = [(1, 'a'), (1, 'b'), (2, 'c')].map(|(owner, entry)| turns.push(owner, entry));
+        assert_eq!(turns.remove(&1, numbers[2]), None, "it is another owner's");
+        assert_eq!((turns.remove(&2, numbers[2]), turns.remove(&2, numbers[2])), (Some('c'), None));
+        let popped = (turns.pop(), turns.pop());
+        assert_eq!(popped, (Some((numbers[0], 'a')), Some((numbers[1], 'b'))));
+        assert!(turns.is_empty());
+    }
+
+    thread_local! {
+        static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// An owner that counts how often one is compared.
+    #[derive(Clone, PartialEq, Eq)]
+    struct Counted(u64);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    #[test]
+    fn an_entry_among_ten_thousands_is_found_in_few_steps_whether_one_has_them_or_each_has_one() {
+        const ENTRIES: u64 = 12_288;
+        let _deadline = deadline();
+        for owners in [1, ENTRIES] {
+            let mut turns = Turns::default();
+            let numbers: Vec<_> = (0..ENTRIES).map(|nth| turns.push(Counted(nth % owners), nth)).collect();
+            let nth = ENTRIES / 2;
+            let steps = |work: &mut dyn FnMut()| {
+                COMPARED.set(0);
+                work();
+                COMPARED.get()
+            };
+            let owner = Counted(nth % owners);
+            let counts = [
+                steps(&mut || assert_eq!(turns.remove(&owner, numbers[nth as usize]), Some(nth))),
+                steps(&mut || assert_eq!(turns.pop().map(|(_, entry)| entry), Some(0))),
+                steps(&mut || assert!(turns.first_after(Some(&owner)).is_some())),
+            ];
+            assert!(counts.iter().all(|&count| count < 200), "{owners} owners: {counts:?} steps");
+        }
     }
 }

@@ -310,7 +310,7 @@ impl Ssd {
             }
             (Work::Authenticate { buffer }, None) => {
                 self.commands.scratch_mut().give(buffer);
-                self.finish_auth_send(now, permit, &data);
+                self.finish_auth_send(now, permit, data);
             }
             (Work::Deallocate { sqe, identity, buffer }, None) => {
                 self.commands.scratch_mut().give(buffer);

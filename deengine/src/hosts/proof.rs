@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far a host has proven who it is, and what the SSD asks of hosts.
 
+use super::said::Said;
 use crate::request::Refused;
 use gnstor_auth::{Controller, Group, QueueProof, Secret, SessionKey};
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{ConnectData, Identity};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use zerocopy::FromBytes;
 
@@ -36,6 +37,8 @@ pub(crate) struct Gate {
     asks: Option<Authentication>,
     /// The highest serial that was proven, for each client id.
     serials: HashMap<ClientId, u64>,
+    /// Messages of hosts that are to be judged as soon as the SSD's lock is free.
+    pub(crate) said: VecDeque<Said>,
 }
 
 impl Gate {

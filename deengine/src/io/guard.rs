@@ -3,7 +3,9 @@
 
 use crate::controller::Ssd;
 use crate::workers::WorkerSet;
+use gnstor_base::controller::{Outcome, TransferId};
 use gnstor_base::lock::spin_then_sleep;
+use gnstor_base::time::Time;
 use gnstor_ftl::Ftl;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
@@ -57,6 +59,19 @@ impl Shared {
     /// Worker `by` takes the lock.
     pub(super) fn lock(&self, by: usize) -> SsdGuard<'_> {
         SsdGuard { ssd: spin_then_sleep(&self.ssd, TRIES), workers: &self.workers, by }
+    }
+
+    /// The transfer of a command that the firmware carries out has ended. If it brought a message of a proof,
+    /// this is judged without the lock.
+    pub(super) fn end_transfer(&self, by: usize, now: Time, (transfer, outcome): (TransferId, Outcome)) {
+        let mut ssd = self.lock(by);
+        ssd.transferred(now, transfer, outcome);
+        while let Some(said) = ssd.next_said() {
+            drop(ssd);
+            let judged = said.judge();
+            ssd = self.lock(by);
+            ssd.finish_judged(now, judged);
+        }
     }
 
     /// `None` if another worker has the lock.

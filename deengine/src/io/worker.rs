@@ -308,7 +308,7 @@ impl Controller for Worker {
             return self.end_pull(now, transfer, outcome);
         }
         if transfer.0 & MARK == 0 {
-            return self.shared.lock(self.index).transferred(now, transfer, outcome);
+            return self.shared.end_transfer(self.index, now, (transfer, outcome));
         }
         match self.reads.remove(transfer.0) {
             Some(read) => self.end_read(now, read, outcome),

@@ -13,9 +13,10 @@ use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::hosts::Role;
 use crate::hosts::proof::{Authentication, Proof, Stage};
+use crate::hosts::said::{Heard, Judged, Run, Said};
 use crate::request::{Refused, check_frame};
 use gnstor_auth::message::{self, MAX_MESSAGE};
-use gnstor_auth::{Controller, Dice, Failure, Names, SessionKey};
+use gnstor_auth::{Dice, Names, SessionKey};
 use gnstor_base::controller::Effect;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{AuthFields, ConnectData, Identity, fields, ssd_subnqn};
@@ -28,13 +29,6 @@ pub(crate) const PROOF_DEADLINE: Span = Span::from_ms(5000);
 const LAST_WORDS: Span = Span::from_ms(100);
 /// Most bytes that Authentication Receive returns.
 const MAX_RECEIVE: u32 = 4096;
-
-/// Result of a message of the host.
-enum Heard {
-    Challenge(Box<Controller>, Vec<u8>),
-    Answer(Box<Controller>, Vec<u8>),
-    Proven(SessionKey),
-}
 
 impl Ssd {
     /// From here on every host must prove who it is. No queue may be open.
@@ -72,26 +66,38 @@ impl Ssd {
         }
     }
 
-    /// The message of an Authentication Send has arrived.
-    pub(crate) fn finish_auth_send(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
+    /// The message of an Authentication Send has arrived. It is judged without the lock.
+    pub(crate) fn finish_auth_send(&mut self, now: Time, permit: CompletionPermit, data: Vec<u8>) {
         let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
         let Some(Role::Unproven(cntlid)) = role else {
             return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         };
-        match self.hear(cntlid, data) {
-            None => return self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
-            Some(Ok(Heard::Challenge(run, answer))) => {
-                self.set_proof(cntlid, Stage::Challenged(run), answer);
-            }
-            Some(Ok(Heard::Answer(run, answer))) => self.set_proof(cntlid, Stage::Answered(run), answer),
-            Some(Ok(Heard::Proven(key))) => self.admit_host(now, &permit, cntlid, key),
-            Some(Err((transaction, failure))) => {
+        match self.hear(cntlid) {
+            Some(run) => self.hosts.gate_mut().said.push_back(Said { permit, cntlid, run, data }),
+            None => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
+        }
+    }
+
+    /// A message that is to be judged.
+    pub(crate) fn next_said(&mut self) -> Option<Said> {
+        self.hosts.gate_mut().said.pop_front()
+    }
+
+    /// A message has been judged. Its queue may have been closed meanwhile.
+    pub(crate) fn finish_judged(&mut self, now: Time, judged: Judged) {
+        let Judged { permit, cntlid, heard } = judged;
+        let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
+        if role != Some(Role::Unproven(cntlid)) {
+            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+        }
+        match heard {
+            Ok(Heard::Challenge(run, answer)) => self.set_proof(cntlid, Stage::Challenged(run), answer),
+            Ok(Heard::Answer(run, answer)) => self.set_proof(cntlid, Stage::Answered(run), answer),
+            Ok(Heard::Proven(key)) => self.admit_host(now, &permit, cntlid, key),
+            Err((transaction, failure)) => {
                 tracing::info!(ssd = self.config().index, cntlid, "a host is not proven: {failure}");
-                self.set_proof(
-                    cntlid,
-                    Stage::Failed,
-                    message::failure(message::id::FAILURE1, transaction, failure),
-                );
+                let answer = message::failure(message::id::FAILURE1, transaction, failure);
+                self.set_proof(cntlid, Stage::Failed, answer);
                 self.end_soon(now, cntlid);
             }
         }
@@ -115,8 +121,8 @@ impl Ssd {
         self.wake_at(soon);
     }
 
-    /// Goes on with the run of a controller. `None`: it has failed, and hears nothing more.
-    fn hear(&mut self, cntlid: u16, data: &[u8]) -> Option<Result<Heard, (u16, Failure)>> {
+    /// Takes the run of a controller. `None`: it has failed, and hears nothing more.
+    fn hear(&mut self, cntlid: u16) -> Option<Run> {
         let subsystem = ssd_subnqn(self.config().index);
         let (asks, host) = self.hosts.host_to_prove(cntlid)?;
         let nqn = host.nqn();
@@ -127,18 +133,11 @@ impl Ssd {
             Stage::Begun => {
                 let secret = asks.manager_key.of_host(&nqn);
                 let names = Names { host: nqn, subsystem };
-                let dice = Dice::thrown(|bytes| (asks.random)(bytes));
-                let begun = Controller::begin(names, secret, asks.group, data, dice);
-                Some(begun.map(|(run, answer)| Heard::Challenge(Box::new(run), answer)))
+                let dice = Box::new(Dice::thrown(|bytes| (asks.random)(bytes)));
+                Some(Run::Begun { names, secret, group: asks.group, dice })
             }
-            Stage::Challenged(mut run) => {
-                let heard = run.on_reply(data);
-                let transaction = run.transaction();
-                Some(heard.map(|answer| Heard::Answer(run, answer)).map_err(|why| (transaction, why)))
-            }
-            Stage::Answered(mut run) => {
-                Some(run.on_success2(data).map(Heard::Proven).map_err(|why| (run.transaction(), why)))
-            }
+            Stage::Challenged(run) => Some(Run::Challenged(run)),
+            Stage::Answered(run) => Some(Run::Answered(run)),
             Stage::Failed => None,
         }
     }

@@ -5,6 +5,7 @@ mod admitted;
 mod connect_data;
 mod key_holder;
 mod replaced;
+mod unlocked;
 
 use super::*;
 use crate::Authentication;
@@ -67,9 +68,12 @@ fn receive(harness: &mut Harness, key: QueueKey) -> Vec<u8> {
     harness.peek(key, 0)[..512].to_vec()
 }
 
+fn names(host: Host) -> Names {
+    Names { host: host.nqn(), subsystem: ssd_subnqn(0) }
+}
+
 fn prover(host: Host, secret: Secret) -> (Prover, Vec<u8>) {
-    let names = Names { host: host.nqn(), subsystem: ssd_subnqn(0) };
-    Prover::begin(names, secret, &[Group::Null, Group::Ffdhe2048], 9, Dice::thrown(|b| b.fill(3)))
+    Prover::begin(names(host), secret, &[Group::Null, Group::Ffdhe2048], 9, Dice::thrown(|b| b.fill(3)))
 }
 
 /// The whole run after Connect.

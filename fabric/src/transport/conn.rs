@@ -13,6 +13,8 @@ use crate::hca::{Down, WorkRequest};
 use crate::mlx5::{cqe_opcode, syndrome};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
+use gnstor_proto::fabrics::{self, fctype, fctype_of};
+use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 
 /// The other end.
@@ -165,6 +167,11 @@ impl Conn {
     }
 }
 
+/// Whether this is a message of a proof, which may cost the SSD a power.
+fn is_of_proof(sqe: &Sqe) -> bool {
+    sqe.opcode == fabrics::OPCODE && fctype_of(sqe) == fctype::AUTH_SEND
+}
+
 impl RcTransport {
     /// The capsule of request `psn` of a connection reaches its target at `at`.
     pub(super) fn capsule_arrives(&mut self, now: Time, at: Time, (id, psn): (ConnId, u64), raw: &[u8; 64]) {
@@ -182,6 +189,12 @@ impl RcTransport {
         let sqe = sqe_of(raw);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.times_mut(sqe.cid.get()).command_delay = t.clock.since(at);
+            if is_of_proof(&sqe)
+                && let Some(executor) = self.executors.get_mut(&conn.executor)
+                && let Some(token) = executor.peer().and_then(|peer| peer.wire().token())
+            {
+                self.ready.unsettle(token);
+            }
         }
         t.controller.submit(t.clock, QueueKey(id.0), &sqe);
         self.drain_effects(now, target);

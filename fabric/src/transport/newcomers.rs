@@ -21,12 +21,15 @@ const PART: u64 = 8;
 const CREDIT: Span = Span::from_ms(10);
 /// The debt for that time.
 const CREDIT_DEBT: Span = Span::from_ps(CREDIT.as_ps() * PART);
-/// An engine is at work for clients for so long after it last did something for one.
+/// An engine is at work for clients for so long after it last did something for one, or for as long as the last
+/// poll of a newcomer owes. A poll may take milliseconds, and clients can ask for nothing meanwhile.
 const AT_WORK: Span = Span::from_ns(100_000);
 /// Others are told before they think that the work has ended.
 const TELL: Span = Span::from_ns(50_000);
 /// No wait is longer, whatever a newcomer cost.
 const LONGEST_WAIT: Span = Span::from_ms(250);
+/// Newcomers' time after which clients have their turn, also where none was at work.
+pub(super) const AT_ONCE: Span = Span::from_ms(1);
 /// What it takes to add a stream to an engine.
 const ARRIVAL: Span = Span::from_ns(5_000);
 
@@ -36,6 +39,8 @@ pub(super) struct Account {
     pub(super) room: Arc<Room>,
     /// When the debt will be gone.
     repaid: Time,
+    /// The debt for the last poll.
+    last: Span,
     /// When something was last done for a client, and until when others think that clients are at work.
     served: Time,
     told: Time,
@@ -62,6 +67,7 @@ impl Account {
     /// A newcomer has had this time of the engine's thread.
     pub(super) fn spend(&mut self, now: Time, time: Span) {
         let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
+        self.last = debt;
         self.repaid = (self.repaid.max(now) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
         self.room.owes_until(self.owes_until());
     }
@@ -73,7 +79,7 @@ impl Account {
 
     /// Newcomers wait, since clients are at work.
     pub(super) fn is_shut(&self, now: Time) -> bool {
-        now < self.owes_until() && now.since(self.served) <= AT_WORK
+        now < self.owes_until() && now.since(self.served) <= AT_WORK.max(self.last)
     }
 
     fn owes_until(&self) -> Time {
@@ -86,5 +92,31 @@ impl RcTransport {
     /// time in which other threads have its core.
     pub(crate) fn measure_work(&mut self, work: fn() -> Time) {
         self.newcomers.work = Some(work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    /// A power of a proof takes longer than a client's next command.
+    #[test]
+    fn a_poll_that_takes_milliseconds_is_waited_for_while_a_client_is_served_now_and_then() {
+        let _deadline = deadline();
+        let (mut account, at) = (Account::default(), |us| Time::from_ns(1_000 * us));
+        account.spend(at(0), CREDIT);
+        account.serve(at(0));
+        account.spend(at(1_500), Span::from_ns(1_500_000));
+        assert!(account.is_shut(at(1_500)), "the client had no turn during the poll");
+        account.serve(at(1_600));
+        assert!(account.is_shut(at(10_000)), "it owes 12 ms");
+        assert!(!account.is_shut(at(13_700)), "nothing was done for a client meanwhile");
+        // A cheap poll owes less than the time for which a client counts as at work.
+        let mut account = Account::default();
+        account.spend(at(0), CREDIT + CREDIT);
+        account.spend(at(0), Span::from_ns(5_000));
+        account.serve(at(0));
+        assert!(account.is_shut(at(100)) && !account.is_shut(at(101)));
     }
 }

@@ -9,6 +9,7 @@
 //! for the next look at the events.
 
 use super::executors::AnyExecutor;
+use super::newcomers::AT_ONCE;
 use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
@@ -25,6 +26,8 @@ const RESTS: u32 = 32;
 const LOOK_STEPS: u32 = 8;
 /// The longest time between two looks.
 const LOOK: Span = Span::from_ns(5000);
+/// Most reports of a newcomer in one poll. Each may cost a proof, and its time counts after the poll only.
+const NEWCOMER_REPORTS: usize = 4;
 /// Largest number of events taken at once.
 const EVENTS: usize = 1024;
 /// Number of streams whose deadlines are checked in [`TICK`], together.
@@ -56,11 +59,13 @@ pub(super) enum Rest {
 struct Slot {
     owner: Option<Owner>,
     is_awake: bool,
+    /// Host and number of its entry in the list of those that wait.
+    waits: Option<(Option<IpAddr>, u64)>,
     /// Number of successive polls without work.
     rests: u32,
     /// The operating system does not say when it is ready.
     is_unwatched: bool,
-    /// No client has been admitted on it.
+    /// No client has been admitted on it, or a proof is under way.
     is_newcomer: bool,
     /// The host of its peer, if the listener knows it.
     host: Option<IpAddr>,
@@ -99,11 +104,12 @@ impl Ready {
         let alarm = &self.alarm;
         let is_watched =
             self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
-        let is_awake = self.slots[token as usize].is_awake;
+        let Slot { is_awake, waits, .. } = self.slots[token as usize];
         let is_newcomer = matches!(owner, Owner::Peer(_));
         self.slots[token as usize] = Slot {
             owner: Some(owner),
             is_awake,
+            waits,
             rests: 0,
             is_unwatched: !is_watched,
             is_newcomer,
@@ -133,9 +139,15 @@ impl Ready {
         }
     }
 
+    /// A proof is under way on the stream: it is a newcomer until a client is admitted on it, again.
+    pub(super) fn unsettle(&mut self, token: u32) {
+        self.slots[token as usize].is_newcomer = true;
+    }
+
     /// The stream is no newcomer: it waits for none of them.
     fn wait_no_more(&mut self, token: u32) {
-        if self.waiting.remove(|&waiting| waiting == token).is_some() {
+        if let Some((host, number)) = self.slots[token as usize].waits.take() {
+            self.waiting.remove(&host, number);
             self.awake.push(token);
         }
     }
@@ -165,9 +177,9 @@ impl Ready {
 
     /// Lists a stream as the last that is polled, of newcomers the last of its host.
     fn list(&mut self, token: u32) {
-        let slot = &self.slots[token as usize];
+        let slot = &mut self.slots[token as usize];
         if slot.is_newcomer {
-            self.waiting.push(slot.host, token);
+            slot.waits = Some((slot.host, self.waiting.push(slot.host, token)));
         } else {
             self.awake.push(token);
         }
@@ -247,7 +259,7 @@ impl RcTransport {
         let (mut worked, mut place) = (false, 0);
         while let Some(&token) = self.ready.awake.get(place) {
             if self.ready.slots[token as usize].is_newcomer {
-                // Another stream had the token when it was listed here.
+                // It has become one, or another stream had the token when it was listed here.
                 self.ready.awake.swap_remove(place);
                 self.ready.list(token);
                 continue;
@@ -266,15 +278,16 @@ impl RcTransport {
         worked
     }
 
-    /// Polls newcomers until they have had their part of the time. Their hosts take turns. The first of a
+    /// Polls newcomers until they have had their part of the time, or [`AT_ONCE`]. Their hosts take turns. The first of a
     /// host that waits then is its first of the next step. One that has been polled, or wakes, is its last.
     fn poll_newcomers(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
-        let mut worked = false;
+        let (mut worked, until) = (false, now + AT_ONCE);
         for _ in 0..self.ready.waiting.len() {
-            if self.newcomers.is_shut(now) {
+            if now >= until || self.newcomers.is_shut(now) {
                 break;
             }
-            let Some(token) = self.ready.waiting.pop() else { break };
+            let Some((_, token)) = self.ready.waiting.pop() else { break };
+            self.ready.slots[token as usize].waits = None;
             let began = self.newcomers.work(clock);
             let (did, rest) = self.poll_stream(clock, now, token);
             let ended = self.newcomers.work(clock);
@@ -291,7 +304,7 @@ impl RcTransport {
     /// Returns what [`Self::poll_peer`] does.
     fn poll_stream(&mut self, clock: &mut dyn Clock, now: Time, token: u32) -> (bool, Rest) {
         match self.ready.slots[token as usize].owner {
-            Some(Owner::Peer(id)) => self.poll_peer(clock, id),
+            Some(Owner::Peer(id)) => self.poll_peer(clock, token, id),
             Some(Owner::Remote(name)) => {
                 let (did, rests) = self.poll_remote(now, name);
                 (did, if rests { Rest::Soon } else { Rest::No })
@@ -301,13 +314,15 @@ impl RcTransport {
     }
 
     /// Returns whether there was work, and whether the stream rests.
-    fn poll_peer(&mut self, clock: &mut dyn Clock, id: ExecutorId) -> (bool, Rest) {
+    fn poll_peer(&mut self, clock: &mut dyn Clock, token: u32, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
         if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
             peer.wire().flush();
         }
-        for _ in 0..STEP_REPORTS {
-            if !self.poll_executor(clock, id, 1) {
+        for nth in 0..STEP_REPORTS {
+            // It may become a newcomer meanwhile.
+            let is_over = nth >= NEWCOMER_REPORTS && self.ready.slots[token as usize].is_newcomer;
+            if is_over || !self.poll_executor(clock, id, 1) {
                 break;
             }
             worked = true;

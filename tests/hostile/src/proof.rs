@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages of NVMe in-band authentication, by a client that knows no secret.
+//! Messages of NVMe in-band authentication, by a client that knows no secret, and by one that does.
 
 use crate::attacks::Attacker;
 use crate::frames::kind;
 use crate::random::Random;
 use crate::talk::Talk;
-use gnstor_proto::fabrics::{self, AuthFields, CNTLID_ANY, fctype};
+use gnstor_auth::{Dice, Group, Host as Prover, Names, Secret};
+use gnstor_proto::fabrics::{self, AuthFields, CNTLID_ANY, Host, Identity, fctype, ssd_subnqn};
 use gnstor_proto::nvme::{KeyedSgl, Sqe};
 
 /// Bytes of the client's buffer for a message of the SSD.
@@ -94,6 +95,32 @@ impl Talk {
         let public = [self.memory[PUBLIC_BYTES], self.memory[PUBLIC_BYTES + 1]];
         let took = self.auth_send(conn, &reply(transaction, u16::from_le_bytes(public).min(384), random))?;
         Ok(if took { Heard::Challenge { group } } else { Heard::Nothing })
+    }
+}
+
+impl Talk {
+    /// Proves on an admin queue that it is the client that it claims to be. Returns whether the SSD believes
+    /// it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn prove(&mut self, conn: u32, ssd: u16, secret: Secret) -> std::io::Result<bool> {
+        let host = Host::from(Identity::Client(self.client)).nqn();
+        let names = Names { host, subsystem: ssd_subnqn(ssd) };
+        let groups = [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072];
+        let (mut prover, negotiate) = Prover::begin(names, secret, &groups, 1, Dice::thrown(|b| b.fill(7)));
+        let Some(challenge) = self.ask(conn, &negotiate)? else { return Ok(false) };
+        let Ok(reply) = prover.on_challenge(&challenge) else { return Ok(false) };
+        let Some(success1) = self.ask(conn, &reply)? else { return Ok(false) };
+        let Ok((success2, _)) = prover.on_success1(&success1) else { return Ok(false) };
+        self.auth_send(conn, &success2)
+    }
+
+    /// Sends a message and fetches the answer.
+    fn ask(&mut self, conn: u32, message: &[u8]) -> std::io::Result<Option<Vec<u8>>> {
+        let answered =
+            self.auth_send(conn, message)? && self.succeeds(conn, command(fctype::AUTH_RECV, RECEIVE))?;
+        Ok(answered.then(|| self.memory[..RECEIVE as usize].to_vec()))
     }
 }
 

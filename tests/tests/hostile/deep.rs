@@ -67,6 +67,11 @@ impl Deep {
         self.cores.add(more.cores);
     }
 
+    /// I/Os a second, the median of the runs.
+    pub(crate) fn rate(&self) -> f64 {
+        median(&self.rates)
+    }
+
     /// Medians of the runs, in words.
     pub(crate) fn summary(&self) -> String {
         let [rate, read, write] = [&self.rates, &self.reads, &self.writes].map(|values| median(values));

@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Strangers who begin a proof, on SSDs that demand a Diffie-Hellman group or none.
+//! Strangers who begin a proof, on SSDs that demand a Diffie-Hellman group or none. Clients who prove
+//! themselves, and then begin proofs of others on the same connection.
 
 use crate::attack::{Beside, measure, more_pairs, pairs, slice, time_of};
 use crate::beside::another_client_reads;
+use crate::deep::Deep;
 use crate::{LIMIT, guest, ssd_address};
+use gnstor_auth::Secret;
 use gnstor_hostile::attacks::Attack;
+use gnstor_hostile::frames;
 use gnstor_hostile::proof::Heard;
 use gnstor_hostile::random::Random;
 use gnstor_hostile::talk::Talk;
-use gnstor_proto::fabrics::CNTLID_ANY;
+use gnstor_proto::fabrics::{CNTLID_ANY, Host, Identity};
 use gnstor_tests::command::Up;
+use gnstor_tests::folder::Folder;
 use gnstor_tests::within;
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Number of strangers to measure.
 const STRANGERS: u32 = 100;
+
+/// Clients who prove falsely, each on a connection of its own.
+const LIARS: u64 = 64;
+/// Time of one run of the load.
+const RUN: Duration = Duration::from_secs(2);
+/// The load keeps this part of its rate at least. Without the bound it kept MEASURED.
+const KEPT: f64 = 0.2;
 
 /// Each SSD challenges a stranger, who replies without the secret. Prints how long its messages take, with
 /// their ways. Returns the group that the SSDs demand.
@@ -50,5 +64,89 @@ fn the_load_beside_strangers_who_reply_to_challenges_has_no_error_and_goes_on() 
             drop((load, honest));
             up.end("-TERM");
         }
+    });
+}
+
+/// What the liars did.
+#[derive(Default)]
+struct Lies {
+    /// Those that have proven who they are.
+    proven: AtomicU64,
+    /// False replies that an SSD took.
+    told: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Ends the liars, also if the test that holds it fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Proves who it is, keeps that queue, and replies falsely on one queue after another of the same connection.
+fn lie(address: SocketAddr, secret: Secret, seed: u64, lies: &Lies) {
+    let (mut talk, mut random) = (Talk::connect(address).expect("it is let in"), Random::new(seed));
+    assert!(talk.open(1, 0, 0).expect("an answer"), "it has a queue");
+    assert_ne!(talk.connect_queue(1, 0, 0, CNTLID_ANY).expect("an answer"), 0);
+    assert!(talk.prove(1, 0, secret).expect("an answer"), "it is believed");
+    lies.proven.fetch_add(1, Ordering::Relaxed);
+    while lies.proven.load(Ordering::Relaxed) < LIARS && !lies.stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for conn in 2.. {
+        if lies.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        // Where an answer comes late, the next queue is tried.
+        let opened = talk.open(conn, 0, 0).expect("the connection stays");
+        if opened
+            && talk.connect_queue(conn, 0, 0, CNTLID_ANY).expect("the connection stays") != 0
+            && talk.prove_falsely(conn, &mut random).expect("the connection stays") != Heard::Nothing
+        {
+            lies.told.fetch_add(1, Ordering::Relaxed);
+        }
+        talk.send(&frames::close(conn)).expect("the connection stays");
+        talk.sent.clear();
+    }
+}
+
+/// The liars share the engine with the load, and their connections are those of admitted clients.
+#[test]
+fn the_load_beside_clients_who_reply_falsely_on_their_own_connections_goes_on() {
+    let folder = Folder::new();
+    let key = folder.path().join("manager.key").display().to_string();
+    within(LIMIT, move || {
+        let up = Up::start(&["--ssds", "2", "--engines", "1", "--dh-group", "3072", "--manager-key", &key]);
+        let manager_key = Secret::parse(&std::fs::read_to_string(&key).expect("a key")).expect("a key");
+        let address = ssd_address(&up);
+        let client = Talk::connect(address).expect("it is let in").client;
+        let secret = manager_key.of_host(&Host::from(Identity::Client(client)).nqn());
+        let (alone, lies) = (Deep::run(&up.daemon, RUN, &[up.pid()], &[]), Lies::default());
+        let beside = std::thread::scope(|scope| {
+            let liars: Vec<_> = (0..LIARS)
+                .map(|seed| {
+                    let (secret, lies) = (secret.clone(), &lies);
+                    scope.spawn(move || lie(address, secret, seed, lies))
+                })
+                .collect();
+            let _stop = Stop(&lies.stop);
+            while lies.proven.load(Ordering::Relaxed) < LIARS && !liars.iter().any(|liar| liar.is_finished())
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert!(!liars.iter().any(|liar| liar.is_finished()), "each of them is believed");
+            println!("  {LIARS} clients have proven themselves");
+            Deep::run(&up.daemon, RUN, &[up.pid()], &[])
+        });
+        let (keeps, told) = (beside.rate() / alone.rate(), lies.told.load(Ordering::Relaxed));
+        println!("summary beside {LIARS} clients who told {told} lies: keeps {keeps:.2}");
+        println!("  alone:  {}\n  beside: {}", alone.summary(), beside.summary());
+        assert!(alone.errors.is_empty() && beside.errors.is_empty(), "no error is allowed");
+        assert!(told > 0, "they lied");
+        assert!(keeps >= KEPT, "it keeps {keeps:.2}, and was to keep {KEPT}");
+        up.end("-TERM");
     });
 }

@@ -21,12 +21,14 @@ fn streams_have_their_deadlines_checked_as_often_while_the_thread_naps() {
     assert_eq!(transport.ready.at, 11 * 128);
 }
 
-/// Each look at it takes 1 us.
-struct Ticking(Time);
+/// Each look at it takes so long.
+struct Ticking(Time, Span);
+
+const LOOK_TAKES: Span = Span::from_ns(1000);
 
 impl Clock for Ticking {
     fn now(&mut self) -> Time {
-        self.0 = self.0 + Span::from_ns(1000);
+        self.0 = self.0 + self.1;
         self.0
     }
 }
@@ -44,7 +46,7 @@ fn with_newcomers(count: u32) -> RcTransport {
 fn turn(transport: &mut RcTransport, nth: u32) {
     let now = Time::ZERO + Span::from_ns(8000 * u64::from(nth));
     transport.newcomers.serve(now);
-    transport.poll_streams(&mut Ticking(now), now, false);
+    transport.poll_streams(&mut Ticking(now, LOOK_TAKES), now, false);
 }
 
 #[test]
@@ -87,9 +89,24 @@ fn a_stream_that_is_no_newcomer_any_more_waits_for_none() {
     transport.newcomers.spend(Time::ZERO, Span::from_ms(1));
     turn(&mut transport, 0);
     let mut waiting = transport.ready.waiting.clone();
-    let waiting: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
+    let waiting: Vec<_> = std::iter::from_fn(|| waiting.pop()).map(|(_, token)| token).collect();
     assert_eq!(waiting, [0, 1, 2], "they have had their part");
     transport.ready.settle(1);
     turn(&mut transport, 1);
     assert_eq!((transport.ready.waiting.len(), transport.ready.slots[1].is_awake), (2, false));
+}
+
+#[test]
+fn clients_have_their_turn_after_a_millisecond_of_newcomers() {
+    let _deadline = deadline();
+    let mut transport = RcTransport::new(TransportConfig::default());
+    transport.ready.slots.extend((0..10).map(|_| Slot { is_newcomer: true, ..Slot::default() }));
+    (0..10).for_each(|token| transport.ready.wake(token));
+    let polled = |transport: &mut RcTransport| {
+        let before = transport.ready.waiting.len();
+        transport.poll_streams(&mut Ticking(Time::ZERO, Span::from_ns(200_000)), Time::ZERO, false);
+        before - transport.ready.waiting.len()
+    };
+    // Three looks at the clock for each.
+    assert_eq!([polled(&mut transport), polled(&mut transport)], [2, 2]);
 }

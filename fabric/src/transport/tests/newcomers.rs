@@ -2,7 +2,7 @@
 //! Streams without a client take a bounded part of an engine that serves clients.
 
 use super::*;
-use gnstor_proto::fabrics::Identity;
+use gnstor_proto::fabrics::{self, Identity, fctype};
 use gnstor_proto::slba::ClientId;
 
 /// Time that each look at the clock takes: with it, time goes on within a step.
@@ -130,4 +130,76 @@ fn an_engine_that_serves_clients_has_few_streams_that_it_has_not_polled() {
     let seats: Vec<_> = (0..64).map(|_| room.take()).collect();
     assert!(room.is_shut(now + Span::from_ms(1)));
     drop(seats);
+}
+
+/// A client that has been admitted, and proves itself again on its stream.
+struct Prover {
+    wire: Wire,
+    queue: QueueKey,
+}
+
+impl Prover {
+    fn admitted(engine: &mut Engine) -> Self {
+        let (wire, far) = pair();
+        let seat = engine.array.room().take();
+        engine.array.add_client(Time::from_ns(engine.ns), far, seat);
+        let mut prover = Self { wire, queue: QueueKey(0) };
+        prover.wire.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
+        prover.wire.flush();
+        engine.steps(100, false);
+        prover.queue = *engine.puppet.seen().opened.last().expect("its queue");
+        prover.admit(engine);
+        prover.say(engine, &Sqe::default(), 100);
+        prover
+    }
+
+    /// The next command proves a client of its own on its stream.
+    fn admit(&self, engine: &Engine) {
+        let who = Identity::Client(ClientId::new(2).expect("an id"));
+        engine.puppet.seen().on_submit = vec![Effect::Admitted { queue: self.queue, who }];
+    }
+
+    /// Sends the command before each step, while the other client works. Returns the number of steps in which
+    /// it was answered, and the part of the time in percent that they took at least.
+    fn say(&mut self, engine: &mut Engine, sqe: &Sqe, steps: u32) -> (u32, u64) {
+        let (began, mut answered) = (engine.ns, 0);
+        for _ in 0..steps {
+            self.wire.send(&Frame::Send { conn: 1, capsule: zerocopy::transmute!(*sqe) });
+            self.wire.flush();
+            assert_eq!(engine.steps(1, true).0, 1, "the other client is answered in each step");
+            answered += u32::from(self.acks() > 0);
+        }
+        (answered, u64::from(answered) * 2 * LOOK_NS * 100 / (engine.ns - began))
+    }
+
+    fn acks(&mut self) -> usize {
+        let frames = std::iter::from_fn(|| self.wire.poll());
+        frames.filter(|frame| matches!(frame, Frame::Ack { .. })).count()
+    }
+}
+
+#[test]
+fn a_client_is_a_newcomer_from_each_message_of_a_proof_until_it_has_proven_itself() {
+    let _deadline = deadline();
+    let mut engine = Engine::new(0);
+    let mut prover = Prover::admitted(&mut engine);
+    let (answered, _) = prover.say(&mut engine, &Sqe::default(), 1_000);
+    assert!(answered >= 990, "a client has its turn in each step: {answered}");
+    let proof = fabrics::command(fctype::AUTH_SEND, &fabrics::AuthFields::new(64));
+    prover.say(&mut engine, &proof, 3_000);
+    let (answered, part) = prover.say(&mut engine, &proof, 3_000);
+    assert!((2..=13).contains(&part), "proofs have {part} % of the time, in {answered} steps");
+    // What it has sent is read, and its debt is over. It is a newcomer still.
+    engine.steps(20_000, false);
+    assert!(prover.acks() > 0);
+    prover.say(&mut engine, &Sqe::default(), 3_000);
+    let (_, part) = prover.say(&mut engine, &Sqe::default(), 3_000);
+    assert!((2..=13).contains(&part), "its commands have {part} % of the time");
+    engine.steps(20_000, false);
+    prover.acks();
+    prover.admit(&engine);
+    prover.say(&mut engine, &proof, 1);
+    engine.steps(10, false);
+    let (answered, _) = prover.say(&mut engine, &Sqe::default(), 1_000);
+    assert!(answered >= 990, "it has proven itself: {answered}");
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A power takes milliseconds. Meanwhile other workers have the SSD's lock.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Number of strangers who begin a proof.
+const STRANGERS: u32 = 10;
+
+#[test]
+fn the_lock_of_an_ssd_is_free_while_it_computes_powers() {
+    let mut harness = asking(Group::Ffdhe3072);
+    let (_, negotiate) = Prover::begin(
+        names(host(7, 1)),
+        Secret::new([0; 32]),
+        &[Group::Ffdhe3072],
+        9,
+        Dice::thrown(|b| b.fill(3)),
+    );
+    let stop = AtomicBool::new(false);
+    let other = harness.workers.pop().expect("the last worker");
+    let (free, tries) = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let (mut free, mut tries) = (0_u64, 0_u64);
+            while !stop.load(Ordering::Relaxed) {
+                tries += 1;
+                free += u64::from(other.try_ssd().is_some());
+            }
+            (other, free, tries)
+        });
+        for nth in 0..STRANGERS {
+            // All of them are of the first worker.
+            let key = QueueKey(201 + nth * u32::try_from(WORKERS).unwrap());
+            begin(&mut harness, key, host(7, 1));
+            assert_eq!(send(&mut harness, key, &negotiate), None);
+            assert_eq!(receive(&mut harness, key)[1], id::CHALLENGE);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (other, free, tries) = looks.join().unwrap();
+        harness.workers.push(other);
+        (free, tries)
+    });
+    assert!(free * 2 > tries, "the lock was free at {free} of {tries} looks");
+}
