@@ -90,12 +90,13 @@ impl Harness {
         let residency = if args.one_grid { Residency::OneGrid } else { Residency::TwoKernels };
         let node = Arc::new(Node::new(target.transport(), &device, residency).map_err(Error::from)?);
         let central = load.central_engine.then(|| Central::new(&load).map(Arc::new)).transpose()?;
+        let start = Start { args, load: &load, target: &target, node: &node, central: central.as_ref() };
         let mut members = Vec::new();
         for number in 0..load.clients {
             if steps.interrupted() {
                 return Err(CliError::Interrupted);
             }
-            members.push(member(number, args, &load, &target, &node, central.as_ref())?);
+            members.push(member(number, &start)?);
         }
         if !target.is_own() {
             load.replicas = same_replicas(&members)?;
@@ -270,14 +271,18 @@ fn clients(device: &Arc<Device>, members: &[Member]) -> Result<DeviceMem, CliErr
     Ok(clients)
 }
 
-fn member(
-    number: u32,
-    args: &BenchArgs,
-    load: &Load,
-    target: &Target,
-    node: &Arc<Node>,
-    central: Option<&Arc<Central>>,
-) -> Result<Member, CliError> {
+/// What each client is started with.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    args: &'a BenchArgs,
+    load: &'a Load,
+    target: &'a Target,
+    node: &'a Arc<Node>,
+    central: Option<&'a Arc<Central>>,
+}
+
+fn member(number: u32, start: &Start<'_>) -> Result<Member, CliError> {
+    let Start { args, load, target, node, central } = *start;
     let mut options = ConnectOptions::new(target.daemon());
     options.name = format!("bench {number}");
     options.fabric = target.fabric();

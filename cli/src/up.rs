@@ -85,20 +85,26 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         }
     };
     tell(args, &array, key.file.as_deref());
+    wait_for_interrupt(args, &array, steps)?;
+    array.stop()?;
+    witness.map_or(Ok(()), Witness::stop)?;
+    steps.done("stopped");
+    Ok(())
+}
+
+/// Tells what changes in the array, until Ctrl-C.
+fn wait_for_interrupt(args: &UpArgs, array: &Array, steps: &Steps) -> Result<(), CliError> {
     let (mut watch, mut pauses) = (Watch::new(args.json), 0u32);
     while !steps.interrupted() {
         if !array.is_serving() {
             return Err(CliError::Stopped("the daemon has stopped; see the log (--log info)".into()));
         }
         if pauses.is_multiple_of(PAUSES) {
-            watch.look(&array);
+            watch.look(array);
         }
         pauses += 1;
         std::thread::sleep(PAUSE / PAUSES);
     }
-    array.stop()?;
-    witness.map_or(Ok(()), Witness::stop)?;
-    steps.done("stopped");
     Ok(())
 }
 

@@ -69,19 +69,20 @@ fn admin(
     }
 }
 
-fn open(
-    worker: &mut Worker,
-    regions: &[Arc<HostRegion>],
+/// A Connect: the queue, whose it is, and the controller's id.
+struct Opening {
     queue: QueueKey,
     qid: u16,
     identity: Identity,
-    id: u16,
-) -> u16 {
-    worker.open_queue(NOW, queue, &queue_request(qid)).expect("a queue");
-    let (sqe, data) = connect(qid, identity, id);
-    let cqe = admin(worker, regions, queue, sqe, data.as_bytes());
-    if qid == 0 {
-        admin(worker, regions, queue, enable(), &[]);
+    cntlid: u16,
+}
+
+fn open(worker: &mut Worker, regions: &[Arc<HostRegion>], how: Opening) -> u16 {
+    worker.open_queue(NOW, how.queue, &queue_request(how.qid)).expect("a queue");
+    let (sqe, data) = connect(how.qid, how.identity, how.cntlid);
+    let cqe = admin(worker, regions, how.queue, sqe, data.as_bytes());
+    if how.qid == 0 {
+        admin(worker, regions, how.queue, enable(), &[]);
     }
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
@@ -139,7 +140,8 @@ fn empty(workers: usize) -> Vec<Worker> {
     let config = SsdConfig { index: 0, preset, capacity_bytes, serial: "BENCH".into(), media: SsdMedia::Ram };
     let mut workers = Ssd::format(config).expect("an SSD").into_workers(workers);
     let regions = workers[0].regions();
-    open(&mut workers[0], &regions, DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+    let daemon = Opening { queue: DAEMON, qid: 0, identity: Identity::Daemon, cntlid: CNTLID_ANY };
+    open(&mut workers[0], &regions, daemon);
     let map = map();
     admin(&mut workers[0], &regions, DAEMON, vendor(opcode::MAP_SET, map.len()), &map);
     admin(
@@ -150,9 +152,10 @@ fn empty(workers: usize) -> Vec<Worker> {
         volume(BLOCKS).encode().as_bytes(),
     );
     let identity = Identity::Client(client());
-    let cntlid = open(&mut workers[0], &regions, ADMIN, 0, identity, CNTLID_ANY);
+    let own = Opening { queue: ADMIN, qid: 0, identity, cntlid: CNTLID_ANY };
+    let cntlid = open(&mut workers[0], &regions, own);
     for (qid, worker) in (1..).zip(&mut workers) {
-        open(worker, &regions, IO, qid, identity, cntlid);
+        open(worker, &regions, Opening { queue: IO, qid, identity, cntlid });
     }
     workers
 }

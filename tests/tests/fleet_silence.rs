@@ -27,8 +27,49 @@ fn fleet(daemon: &str) -> Value {
     serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))
 }
 
+/// The threads of a transport, and a daemon of these SSDs that uses it.
+fn daemon_of(ssds: &[SsdProcess]) -> (TransportThreads, Daemon) {
+    let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+    let threads = threads.expect("a thread");
+    let engine = threads.handle();
+    let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
+    let ports = (0u16..).zip(ssds).map(|(ssd, at)| port(&engine, soft, ssd, &at.address()));
+    let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
+    let config = DaemonConfig { core, ..DaemonConfig::default() };
+    let daemon = Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
+    (threads, daemon)
+}
+
+/// Whether the array is healthy, and no SSD has gone or come for two seconds.
+fn is_steady(daemon: &str) -> bool {
+    let before = fleet(daemon);
+    std::thread::sleep(Duration::from_secs(2));
+    let after = fleet(daemon);
+    before["epoch"] == after["epoch"] && after["state"] == "healthy"
+}
+
+/// How long it takes until SSD 3 `is` so in the daemon's eyes.
+fn wait_for(daemon: &str, is: impl Fn(&Value) -> bool) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let now = fleet(daemon);
+        if is(&now["ssds"][3]) {
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{now}");
+    }
+}
+
+fn is_said_to_be_degraded(daemon: &str) {
+    let shown = show(daemon, &[]);
+    eprintln!("{}", shown.stdout);
+    assert_eq!(shown.code, 2, "{} {}", shown.stdout, shown.stderr);
+    for word in ["DEGRADED", "have one copy", "silent for", "did not answer within"] {
+        assert!(shown.stdout.contains(word), "'{word}' is missing in: {}", shown.stdout);
+    }
+}
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story, told in its order")]
 fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();
@@ -39,16 +80,7 @@ fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
             SsdProcess::start("127.0.0.1:0", &sizes)
         };
         let ssds: Vec<_> = (0..4).map(start).collect();
-        let addresses: Vec<String> = ssds.iter().map(SsdProcess::address).collect();
-        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
-        let threads = threads.expect("a thread");
-        let engine = threads.handle();
-        let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
-        let ports = (0u16..4).zip(&addresses).map(|(ssd, address)| port(&engine, soft, ssd, address));
-        let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
-        let config = DaemonConfig { core, ..DaemonConfig::default() };
-        let daemon =
-            Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
+        let (_threads, daemon) = daemon_of(&ssds);
         let at = daemon.local_addr().to_string();
         let endpoint = format!("http://{at}");
 
@@ -67,44 +99,19 @@ fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
         });
         // Nothing flaps beside the load. Where other work takes the cores, an SSD may be starved for as long
         // as a silence lasts: then it is looked at once more.
-        let is_steady = || {
-            let before = fleet(&at);
-            std::thread::sleep(Duration::from_secs(2));
-            let after = fleet(&at);
-            before["epoch"] == after["epoch"] && after["state"] == "healthy"
-        };
-        assert!((0..8).any(|_| is_steady()), "{}", fleet(&at));
+        assert!((0..8).any(|_| is_steady(&at)), "{}", fleet(&at));
 
         ssds[3].signal("-STOP");
-        let stopped = Instant::now();
-        let dropped = loop {
-            let now = fleet(&at);
-            if now["ssds"][3]["state"] == "out" {
-                break stopped.elapsed();
-            }
-            assert!(stopped.elapsed() < Duration::from_secs(20), "{now}");
-        };
+        let dropped = wait_for(&at, |ssd| ssd["state"] == "out");
         eprintln!("the stopped SSD was seen to be out {dropped:?} after it was stopped");
-        let shown = show(&at, &[]);
-        eprintln!("{}", shown.stdout);
-        assert_eq!(shown.code, 2, "{} {}", shown.stdout, shown.stderr);
-        for word in ["DEGRADED", "have one copy", "silent for", "did not answer within"] {
-            assert!(shown.stdout.contains(word), "'{word}' is missing in: {}", shown.stdout);
-        }
+        is_said_to_be_degraded(&at);
         std::thread::sleep(Duration::from_secs(1));
         stop.store(true, Ordering::Relaxed);
         let (data, rounds, longest) = writer.join().expect("no call failed");
         eprintln!("{rounds} rounds of a write and a read, of which the longest took {longest:?}");
         ssds[3].signal("-CONT");
-        let continued = Instant::now();
-        loop {
-            let now = fleet(&at);
-            if now["ssds"][3]["down_ms"].is_null() {
-                break;
-            }
-            assert!(continued.elapsed() < Duration::from_secs(20), "{now}");
-        }
-        eprintln!("it answered again {:?} after it went on", continued.elapsed());
+        let answered = wait_for(&at, |ssd| ssd["down_ms"].is_null());
+        eprintln!("it answered again {answered:?} after it went on");
         // The one that has the only copies now is not taken out without the word.
         let fail = gnstor(&["fleet", "fail", "9", "--array", &at]);
         fail.failed(&["SSD 9 cannot be failed", "SSDs 0 to 3"]);

@@ -83,6 +83,20 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
 }
 
+/// An admin queue to an SSD of another process, its model, and its bytes for blocks.
+type There = (Box<dyn AdminQueue>, String, u64);
+
+/// Connects with an SSD. `Ok(Err)`: it is not there, and may come later.
+fn look_for(remote: &mut RemoteSsd, start: Instant) -> Result<Result<There, AbsentQueue>, ChannelError> {
+    let mut queue = match remote.connect_patiently(start)? {
+        Ok(queue) => queue,
+        Err(absent) => return Ok(Err(absent)),
+    };
+    let model = queue.identify(ADMIN_DEADLINE)?.model;
+    let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+    Ok(Ok((Box::new(queue), model, capacity_bytes)))
+}
+
 /// Makes admin queues to SSDs of other processes. An SSD that is not there counts as large as the smallest
 /// that is: an array whose SSDs vote starts without it.
 #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for other processes")]
@@ -98,14 +112,7 @@ pub(super) fn elsewhere(
     for (index, address) in (0u16..).zip(addresses) {
         let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
         remote.use_tls(tls);
-        let there = match remote.connect_patiently(start)? {
-            Ok(mut queue) => {
-                let model = queue.identify(ADMIN_DEADLINE)?.model;
-                let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
-                Ok((Box::new(queue) as Box<dyn AdminQueue>, model, capacity_bytes))
-            }
-            Err(absent) => Err(absent),
-        };
+        let there = look_for(&mut remote, start)?;
         found.push((index, address, remote, there));
     }
     let least = found.iter().filter_map(|(.., there)| there.as_ref().ok()).map(|(.., bytes)| *bytes).min();

@@ -6,7 +6,7 @@ mod fleet;
 mod opens;
 
 use super::failure::Failure;
-use super::request::{Request, RequestId, Rights, VolumeName};
+use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
@@ -15,7 +15,6 @@ use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 use opens::Holder;
 
-/// A client's call on a volume.
 /// A right that a principal gets to a volume; `None`: it loses all.
 #[derive(Clone, Copy)]
 struct Share<'a> {
@@ -24,6 +23,7 @@ struct Share<'a> {
     right: Option<Right>,
 }
 
+/// A client's call on a volume.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     now: u64,
@@ -64,16 +64,7 @@ impl Core {
     /// Executes a request whose volume is in no change.
     fn serve(&mut self, now: u64, ticket: Ticket, request: Request, caller: &Caller) {
         match request {
-            Request::Create(request) => {
-                let Some(mut request) = self.park(now, ticket, request) else { return };
-                match rights::owned(&request.labels, caller) {
-                    Ok(labels) => {
-                        request.labels = labels;
-                        self.create(now, Creation { ticket, request, attempt: 1 });
-                    }
-                    Err(failure) => self.reply(ticket, Err(failure)),
-                }
-            }
+            Request::Create(request) => self.create_for(now, ticket, request, caller),
             Request::List => {
                 let volumes = self.active().filter(|v| caller.right(&v.entry.labels).is_some());
                 let volumes = volumes.map(|v| v.shown(now)).collect();
@@ -122,6 +113,18 @@ impl Core {
                 self.wish(now, ticket, Wish::Replace { lose_data }, ssd);
             }
             Request::Repair { order } => self.repair(ticket, order),
+        }
+    }
+
+    /// Makes a volume that belongs to the caller.
+    fn create_for(&mut self, now: u64, ticket: Ticket, request: Create, caller: &Caller) {
+        let Some(mut request) = self.park(now, ticket, request) else { return };
+        match rights::owned(&request.labels, caller) {
+            Ok(labels) => {
+                request.labels = labels;
+                self.create(now, Creation { ticket, request, attempt: 1 });
+            }
+            Err(failure) => self.reply(ticket, Err(failure)),
         }
     }
 

@@ -151,7 +151,7 @@ async fn serve_and_tell(
                 () = &mut shutdown => return Ok(()),
             }
             serving(&service);
-            serve_grpc(listener, service, inputs, state, &config, shutdown).await
+            serve_grpc(Entrance { listener, inputs }, service, state, &config, shutdown).await
         } => result,
     }
 }
@@ -167,10 +167,15 @@ async fn wait_for_start(mut state: watch::Receiver<State>, after: Duration) -> R
     }
 }
 
-async fn serve_grpc(
+/// Where connections come in, and where the core hears of their ends.
+struct Entrance {
     listener: TcpListener,
-    service: Service,
     inputs: mpsc::UnboundedSender<Input>,
+}
+
+async fn serve_grpc(
+    entrance: Entrance,
+    service: Service,
     mut state: watch::Receiver<State>,
     config: &DaemonConfig,
     shutdown: impl Future<Output = ()>,
@@ -186,6 +191,7 @@ async fn serve_grpc(
         of_host: config.max_host_connections,
         silence: config.keep_alive * 3,
     };
+    let Entrance { listener, inputs } = entrance;
     let server = tls_server(&config.access)?
         .http2_keepalive_interval(Some(config.keep_alive))
         .http2_keepalive_timeout(Some(config.keep_alive))

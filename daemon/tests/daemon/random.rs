@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
+mod acts;
 mod found;
 mod found_exchanges;
 mod kills;
@@ -10,18 +11,15 @@ mod steps;
 
 use self::model::Model;
 use self::steps::{Step, cases, step};
-use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, config, create_with, delete, read, release, renew, write};
+use crate::array::SimArray;
+use crate::bench::{Bench, config, create_with, write};
 use crate::deadline::{Deadline, LIMIT};
-use crate::publish::publish;
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::fleet_view::SsdView;
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
-use gnstor_proto::labels::PARTIAL;
+use gnstor_daemon::core::{CoreConfig, MapFormat};
 use gnstor_proto::placement::map3::State3;
-use gnstor_proto::placement::{AnyMap, SsdState};
-use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,26 +98,6 @@ impl Run {
         assert!(serves || self.bench.stopped.is_none() && waits_for.is_some(), "it waits");
     }
 
-    fn epoch(&mut self, add: bool) {
-        let last = self.bench.array.len() - 1;
-        if self.votes || !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
-            return;
-        }
-        let Ok(Reply::Map(bytes)) = self.bench.ask_now(Request::GetMap) else { panic!("a map") };
-        let AnyMap::Two(map) = AnyMap::decode(&bytes).unwrap() else { panic!("a map of format 2") };
-        let mut next = map.without(u16::try_from(last).unwrap());
-        next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
-        let next = AnyMap::from(next);
-        if add {
-            self.bench.format(last);
-        }
-        for ssd in 0..self.bench.array.len() - usize::from(!add) {
-            self.bench.array.ssd(ssd).map = Some(next.clone());
-        }
-        self.bench.take_map(next).unwrap();
-        self.hear();
-    }
-
     /// Empty SSDs get the places in which they are. Absent SSDs that lack writes are used with the content
     /// that they have.
     fn repair_all(&mut self) {
@@ -156,28 +134,6 @@ impl Run {
         self.bench.pass(0);
     }
 
-    /// A lease of this volume, or one that is requested already, ends cleanly. This does not apply to a
-    /// volume that is still being created, because its number is not known.
-    fn all_is_acknowledged(&self, name: &str) -> bool {
-        let makes = |request: &Request| match request {
-            Request::Create(create) => create.name.as_str() == name,
-            Request::Publish(publish) => publish.name.as_str() == name,
-            _ => false,
-        };
-        if self.model.asked.values().any(makes) {
-            return false;
-        }
-        let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
-        let mut log = log.lock().unwrap();
-        for ssd in 0..self.bench.array.len() {
-            for entry in self.bench.array.ssd(ssd).active().iter().filter(|entry| entry.name == name) {
-                let leases = entry.lease_epoch..entry.lease_epoch.saturating_add(4);
-                log.clean.extend(leases.map(|lease| (entry.vid, entry.generation, lease)));
-            }
-        }
-        true
-    }
-
     /// Makes a step. No map that it activated took the last copy of a volume that existed before and after.
     fn judged_step(&mut self, step: Step) {
         let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
@@ -187,93 +143,6 @@ impl Run {
         for replicas in before.intersection(&after).map(|(.., replicas)| *replicas) {
             keeps_copies(log.lock().unwrap().active_from(epoch), replicas, &self.given_up);
         }
-    }
-
-    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
-    fn step(&mut self, step: Step) {
-        let text = |name: u8| format!("v{name}");
-        match step {
-            Step::Create { name, id } => {
-                let mut request = create_with(&text(name), 1 + u64::from(name), id.map(|id| [id + 1; 16]));
-                if let Request::Create(create) = &mut request {
-                    create.labels = format!("a=b\n{PARTIAL}=v\n");
-                    create.replicas = if name == 3 { 1 } else { 0 };
-                }
-                self.send(request);
-            }
-            // The publisher owns the volume, and may be the writer too.
-            Step::Publish { from, name } => {
-                let entry = self.bench.array.ssd(0).active().into_iter().find(|e| e.name == text(from));
-                if let Some(entry) = entry {
-                    self.send(publish(&entry, &text(name), true));
-                }
-            }
-            Step::Delete { name, client } => self.send(delete(&text(name), client)),
-            Step::Read { name, client } => self.send(read(&text(name), client)),
-            Step::Write { name, client, lease_ms } => self.send(write(&text(name), client, lease_ms)),
-            Step::Renew { name, client, lease_ms } => {
-                let entry = self.bench.array.ssd(0).active().into_iter().find(|e| e.name == text(name));
-                self.send(renew(&text(name), client, entry.map_or(1, |e| e.lease_epoch), lease_ms));
-            }
-            Step::Release { name, client, clean } => {
-                let mut request = release(&text(name), client);
-                if let Request::Release { all_acknowledged, .. } = &mut request {
-                    *all_acknowledged = clean && self.all_is_acknowledged(&text(name));
-                }
-                self.send(request);
-            }
-            Step::Execute { ssd, commands, which } => {
-                for _ in 0..commands {
-                    self.bench.execute_one(ssd, which.into());
-                    self.hear();
-                }
-            }
-            Step::RunUntilQuiet => self.run_until_quiet(),
-            Step::Pass { ms } => {
-                self.bench.pass(ms);
-                self.hear();
-            }
-            Step::Fail { ssd, kind } => self.bench.array.ssd(ssd).faults.push_back(match kind {
-                0 => Fault::LostBefore,
-                1 => Fault::LostAfter,
-                2 => Fault::Refuse(Refusal::NotReady),
-                _ => Fault::Refuse(Refusal::TableFull),
-            }),
-            Step::Die { ssd, dead } => self.bench.array.ssd(ssd).dead = dead,
-            Step::Lose { ssd } => self.bench.lose(u16::try_from(ssd).unwrap()),
-            Step::Find { ssd } => self.bench.find(u16::try_from(ssd).unwrap()),
-            Step::Epoch { add } => self.epoch(add),
-            Step::Lossy { ssd } if self.votes => {
-                self.bench.lose(u16::try_from(ssd).unwrap());
-                self.bench.array.ssd(ssd).lose_writes();
-                self.bench.find(u16::try_from(ssd).unwrap());
-            }
-            Step::Reboot { ssd } if self.votes => {
-                self.bench.lose(u16::try_from(ssd).unwrap());
-                self.bench.array.ssd(ssd).restart();
-                self.bench.find(u16::try_from(ssd).unwrap());
-            }
-            Step::Swap { ssd } if self.votes && self.may_swap(ssd) => {
-                self.bench.lose(u16::try_from(ssd).unwrap());
-                // Commands to it are answered as lost.
-                while self.execute(ssd) {}
-                self.bench.format(ssd);
-                self.bench.find(u16::try_from(ssd).unwrap());
-            }
-            Step::Replace { ssd, lose_data } if self.votes => {
-                self.given_up.insert(ssd);
-                self.send(Request::Replace { ssd, lose_data });
-            }
-            Step::Resume { ssd, lose_data } if self.votes => {
-                self.given_up.insert(ssd);
-                self.send(Request::Resume { ssd, lose_data });
-            }
-            Step::Drain { ssd } if self.votes => self.send(Request::Drain { ssd }),
-            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Drain { .. } => {}
-            Step::Replace { .. } | Step::Resume { .. } => {}
-            Step::Restart => self.restart(),
-        }
-        assert_eq!(self.bench.stopped, None, "no other daemon runs");
     }
 
     /// Without further faults every SSD gets the same entries, and the daemon lists these.

@@ -4,9 +4,10 @@
 use super::{Call, Core};
 use crate::core::Reply;
 use crate::core::ends::holds;
+use crate::core::failure::Failure;
 use crate::core::publish::without;
 use crate::core::request::{Request, Rights};
-use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then};
+use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
 use gnstor_proto::labels::SHA256;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
@@ -26,61 +27,25 @@ pub(super) struct Holder {
 }
 
 impl Core {
-    #[expect(clippy::too_many_lines, reason = "the refusals of one call, in their order")]
     pub(super) fn open(&mut self, call: Call<'_>, rights: Rights, follows_drains: bool) {
         let Call { now, ticket, name, client } = call;
-        let term = self.term.number();
-        if let (Rights::Write { .. }, Some(&vid)) = (rights, self.names.get(name.as_str()))
-            && self.volumes[&vid].stage == Stage::Active
-            && self.volumes[&vid].held_by_other(now, client, "opened for writing").is_none()
-        {
-            let request = Request::Open { name: name.clone(), client, rights, follows_drains };
-            if self.wait_for_settle(now, ticket, vid, request).is_none() {
-                return;
-            }
+        if self.settles_first(call, rights, follows_drains) {
+            return;
         }
-        let Some(volume) = self.named(ticket, name) else { return };
-        let vid = volume.entry.vid;
-        let mut entry = volume.basis(now, term);
-        let then = match rights {
-            Rights::Read if entry.any_reader || entry.readers.contains(&client) => {
+        let Some(vid) = self.named(ticket, name).map(|volume| volume.entry.vid) else { return };
+        let volume = &self.volumes[&vid];
+        let opened = match rights {
+            Rights::Read => self.with_reader(call, volume),
+            Rights::Write { lease_ms } => self.with_writer(call, volume, lease_ms).map(Some),
+        };
+        let (entry, then) = match opened {
+            Ok(Some(entry)) if rights == Rights::Read => (entry, Then::OpenedRead),
+            Ok(Some(entry)) => (entry, Then::OpenedWrite),
+            Ok(None) => {
                 let view = volume.view(now);
                 return self.reply(ticket, Ok(Reply::Opened { volume: view, lease_ms: 0 }));
             }
-            Rights::Read => {
-                if entry.readers.len() == MAX_READERS {
-                    let message = format!(
-                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} \
-                         readers, the most there can be; release one that is not in use"
-                    );
-                    return self.fail(ticket, ResourceExhausted, message);
-                }
-                let caller = self.callers.get(&ticket);
-                let read =
-                    caller.map_or(Ok(()), |caller| self.clients.read(caller, name.as_str(), &entry.readers));
-                if let Err(failure) = read {
-                    return self.reply(ticket, Err(failure));
-                }
-                entry.readers.push(client);
-                Then::OpenedRead
-            }
-            Rights::Write { lease_ms } => {
-                if let Some(message) = volume.held_by_other(now, client, "opened for writing") {
-                    return self.fail(ticket, FailedPrecondition, message);
-                }
-                entry.lease_epoch = entry.lease_epoch.max(volume.spent);
-                if entry.lease_epoch == DELETE_MARK - 1 {
-                    let message =
-                        format!("volume {name} has used up its lease epochs: copy it to a new volume");
-                    return self.fail(ticket, ResourceExhausted, message);
-                }
-                entry.writer = Some(client);
-                entry.lease_epoch += 1;
-                entry.lease_ms = lease_ms;
-                // From here on the content has another SHA-256.
-                entry.labels = without(&entry.labels, SHA256);
-                Then::OpenedWrite
-            }
+            Err(failure) => return self.reply(ticket, Err(failure)),
         };
         // A further reader is harmless even if an SSD does not know it yet. That SSD refuses the reader, and
         // gets the entry when it is back. A new writer is admitted only when every SSD refuses the previous
@@ -100,6 +65,60 @@ impl Core {
             volume.opens_and_follows = follows_drains;
         }
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
+    }
+
+    /// Whether an Open for writing waits until the replicas of the volume agree.
+    fn settles_first(&mut self, call: Call<'_>, rights: Rights, follows_drains: bool) -> bool {
+        let Call { now, ticket, name, client } = call;
+        if let (Rights::Write { .. }, Some(&vid)) = (rights, self.names.get(name.as_str()))
+            && self.volumes[&vid].stage == Stage::Active
+            && self.volumes[&vid].held_by_other(now, client, "opened for writing").is_none()
+        {
+            let request = Request::Open { name: name.clone(), client, rights, follows_drains };
+            return self.wait_for_settle(now, ticket, vid, request).is_none();
+        }
+        false
+    }
+
+    /// The volume's entry with the caller as a further reader. `None`: it may read already.
+    fn with_reader(&self, call: Call<'_>, volume: &Volume) -> Result<Option<VolumeEntry>, Failure> {
+        let Call { now, ticket, name, client } = call;
+        let mut entry = volume.basis(now, self.term.number());
+        if entry.any_reader || entry.readers.contains(&client) {
+            return Ok(None);
+        }
+        if entry.readers.len() == MAX_READERS {
+            let message = format!(
+                "client {client} cannot open volume {name} for reading: it has {MAX_READERS} readers, the \
+                 most there can be; release one that is not in use"
+            );
+            return Err(Failure::new(ResourceExhausted, message));
+        }
+        if let Some(caller) = self.callers.get(&ticket) {
+            self.clients.read(caller, name.as_str(), &entry.readers)?;
+        }
+        entry.readers.push(client);
+        Ok(Some(entry))
+    }
+
+    /// The volume's entry with the caller as its writer.
+    fn with_writer(&self, call: Call<'_>, volume: &Volume, lease_ms: u32) -> Result<VolumeEntry, Failure> {
+        let Call { now, name, client, .. } = call;
+        let mut entry = volume.basis(now, self.term.number());
+        if let Some(message) = volume.held_by_other(now, client, "opened for writing") {
+            return Err(Failure::new(FailedPrecondition, message));
+        }
+        entry.lease_epoch = entry.lease_epoch.max(volume.spent);
+        if entry.lease_epoch == DELETE_MARK - 1 {
+            let message = format!("volume {name} has used up its lease epochs: copy it to a new volume");
+            return Err(Failure::new(ResourceExhausted, message));
+        }
+        entry.writer = Some(client);
+        entry.lease_epoch += 1;
+        entry.lease_ms = lease_ms;
+        // From here on the content has another SHA-256.
+        entry.labels = without(&entry.labels, SHA256);
+        Ok(entry)
     }
 
     pub(super) fn renew(&mut self, call: Call<'_>, lease_ms: u32, says: Holder) {

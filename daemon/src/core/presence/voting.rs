@@ -9,6 +9,7 @@ use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 
 impl Core {
@@ -32,18 +33,15 @@ impl Core {
             return Some(answer);
         };
         let next = match (resync.step, &answer) {
+            (Step::Says, Answer::Says(says)) if says.is_some_and(|says| known.is(&says.uuid)) => {
+                resync.step = Step::Take;
+                self.resync_ask(ssd, command);
+                self.ssd_says(ssd, *says);
+                self.change_step(now);
+                return None;
+            }
             (Step::Says, Answer::Says(says)) => {
-                if says.is_some_and(|says| known.is(&says.uuid)) {
-                    resync.step = Step::Take;
-                    self.resync_ask(ssd, command);
-                    self.ssd_says(ssd, *says);
-                } else {
-                    self.ssd_says(ssd, *says);
-                    match may_replace {
-                        true => self.look_at_newcomer(ssd, *says),
-                        false => self.stays_out(ssd, OTHER.into()),
-                    }
-                }
+                self.another_says(ssd, *says, may_replace);
                 self.change_step(now);
                 return None;
             }
@@ -79,6 +77,15 @@ impl Core {
             self.changes.knows(ssd, epoch);
         }
         self.go_on_to(ssd, resync_step_of(next, &answer, is_coming))
+    }
+
+    /// An SSD is there that is not the one of the map: it may take that one's place, or it stays out.
+    fn another_says(&mut self, ssd: u16, says: Option<SsdSays>, may_replace: bool) {
+        self.ssd_says(ssd, says);
+        match may_replace {
+            true => self.look_at_newcomer(ssd, says),
+            false => self.stays_out(ssd, OTHER.into()),
+        }
     }
 
     /// Asks what this step of a return asks. Returns what stands in the way.

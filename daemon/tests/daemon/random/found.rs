@@ -196,11 +196,9 @@ fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() 
     comes_to_one_state(steps, 0, 0, true);
 }
 
-/// Two SSDs come in for a third one, and one of them has filled. Epochs followed each other without a change.
-#[expect(clippy::too_many_lines, reason = "a schedule")]
-#[test]
-fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
-    let steps = vec![
+/// The schedule of the next test until the first restart.
+fn until_a_restart_beside_a_drain() -> Vec<Step> {
+    vec![
         Step::Release { name: 1, client: 3, clean: true },
         Step::Delete { name: 3, client: 2 },
         Step::Renew { name: 2, client: 3, lease_ms: 7681 },
@@ -234,6 +232,14 @@ fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
         Step::Create { name: 3, id: Some(0) },
         Step::Publish { from: 1, name: 3 },
         Step::Restart,
+    ]
+}
+
+/// Two SSDs come in for a third one, and one of them has filled. Epochs followed each other without a change.
+#[test]
+fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
+    let mut steps = until_a_restart_beside_a_drain();
+    steps.extend([
         Step::Create { name: 3, id: Some(5) },
         Step::RunUntilQuiet,
         Step::RunUntilQuiet,
@@ -266,7 +272,7 @@ fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
         Step::Write { name: 1, client: 4, lease_ms: 2977 },
         Step::Lossy { ssd: 2 },
         Step::Publish { from: 3, name: 1 },
-    ];
+    ]);
     comes_to_one_state(steps, 2, 1, true);
 }
 

@@ -129,7 +129,8 @@ impl Ssd {
         while self.in_flight.len() > what.depth as usize {
             self.in_flight.pop();
         }
-        outcome(what, commands, now.since(begin), latency_us, &before, &self.ftl.stats())
+        let run = Run { commands: f64::from(commands), took: now.since(begin), latency_us };
+        outcome(what, &run, &before, &self.ftl.stats())
     }
 
     fn issue(&mut self, what: Workload, now: Time) -> Time {
@@ -167,22 +168,21 @@ impl Ssd {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures to print")]
-fn outcome(
-    what: Workload,
-    commands: u32,
+/// Commands one after the other: the time they took in all, and the sum of their latencies.
+struct Run {
+    commands: f64,
     took: Span,
     latency_us: f64,
-    before: &LayerStats,
-    after: &LayerStats,
-) -> Outcome {
-    let commands = f64::from(commands);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures to print")]
+fn outcome(what: Workload, run: &Run, before: &LayerStats, after: &LayerStats) -> Outcome {
     let host = (after.host_pages - before.host_pages) as f64;
     let flash = (after.flash_pages - before.flash_pages) as f64;
     Outcome {
-        iops: commands / us(took) * 1e6,
-        mb_per_s: commands * f64::from(what.blocks) * 4096.0 / us(took),
-        mean_us: latency_us / commands,
+        iops: run.commands / us(run.took) * 1e6,
+        mb_per_s: run.commands * f64::from(what.blocks) * 4096.0 / us(run.took),
+        mean_us: run.latency_us / run.commands,
         write_amplification: if host == 0.0 { 1.0 } else { flash / host },
     }
 }
