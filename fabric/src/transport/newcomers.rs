@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_poll_that_takes_milliseconds_is_waited_for_while_a_client_is_served_now_and_then() {
         let _deadline = deadline();
-        let (mut account, at) = (Account::default(), |us| Time::from_ns(1_000 * us));
+        let (mut account, at) = (Account::default(), |us: u64| Time::from_ns(1_000 * us));
         account.spend(at(0), CREDIT);
         account.serve(at(0));
         account.spend(at(1_500), Span::from_ns(1_500_000));
