@@ -21,8 +21,8 @@ const PART: u64 = 8;
 const CREDIT: Span = Span::from_ms(10);
 /// The debt for that time.
 const CREDIT_DEBT: Span = Span::from_ps(CREDIT.as_ps() * PART);
-/// An engine is at work for clients for so long after it last did something for one, or for as long as the last
-/// poll of a newcomer owes. A poll may take milliseconds, and clients can ask for nothing meanwhile.
+/// An engine is at work for clients for so long after it last did something for one. If the last poll of a
+/// newcomer owes more, that counts: clients can ask for nothing during a poll of milliseconds.
 const AT_WORK: Span = Span::from_ns(100_000);
 /// Others are told before they think that the work has ended.
 const TELL: Span = Span::from_ns(50_000);

@@ -59,7 +59,7 @@ pub(super) enum Rest {
 struct Slot {
     owner: Option<Owner>,
     is_awake: bool,
-    /// Host and number of its entry in the list of those that wait.
+    /// Host and number of its entry in the list of newcomers.
     waits: Option<(Option<IpAddr>, u64)>,
     /// Number of successive polls without work.
     rests: u32,
@@ -278,7 +278,7 @@ impl RcTransport {
         worked
     }
 
-    /// Polls newcomers until they have had their part of the time, or [`AT_ONCE`]. Their hosts take turns. The first of a
+    /// Polls newcomers until they have had their part, or [`AT_ONCE`]. Their hosts take turns. The first of a
     /// host that waits then is its first of the next step. One that has been polled, or wakes, is its last.
     fn poll_newcomers(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
         let (mut worked, until) = (false, now + AT_ONCE);
