@@ -18,7 +18,6 @@ mod absent;
 mod array;
 mod data_file;
 mod degraded;
-mod door;
 mod handshakes;
 pub mod held_key;
 pub mod listener;
@@ -34,6 +33,7 @@ pub mod recovery_listener;
 mod remote_ssd;
 mod units;
 mod unnumbered;
+mod waiting_streams;
 
 pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
 pub use degraded::make_array;

@@ -4,17 +4,17 @@
 //! ```text
 //!   accept -- no descriptor, no memory --> log once, wait 100 ms to 2 s, again
 //!      |----- all places taken, or the host's --> Frame::End, closed at once
-//!      |----- place, no TLS -------------> seat
-//!      `----- place, TLS --> Handshakes -- good --> seat
+//!      |----- place, no TLS -------------> slot
+//!      `----- place, TLS --> Handshakes -- good --> slot
 //!                               `-------- bad, or later than 10 s --> closed
-//!   seat: an engine takes it ------------> RcTransport::add_client
-//!         none does --> Door -- later ---> RcTransport::add_client
+//!   slot: an engine takes it ------------> RcTransport::add_client
+//!         none does --> WaitingStreams -- later ---> RcTransport::add_client
 //! ```
 //! One thread accepts, and carries out the TLS handshakes of all streams that it has accepted. A peer whose
 //! handshake has not ended takes no time of an engine.
 
-use crate::door::{self, Door};
 use crate::handshakes::Handshakes;
+use crate::waiting_streams::{self, WaitingStreams};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::limits::{CONNECTIONS, End, HOST_CONNECTIONS};
 use gnstor_fabric::tcp::{NoPlace, Places, ServerTls, Wire, lengthen_queue};
@@ -106,7 +106,7 @@ struct Accepting {
     tls: Option<ServerTls>,
     places: Places,
     handshakes: Handshakes,
-    door: Door,
+    waiting: WaitingStreams,
     /// The last client found no place.
     is_full: bool,
     /// Length of the next wait; `None`: the last `accept` succeeded.
@@ -121,7 +121,7 @@ impl Accepting {
             tls,
             places,
             handshakes: Handshakes::default(),
-            door: Door::default(),
+            waiting: WaitingStreams::default(),
             is_full: false,
             pause: None,
             stop: Arc::clone(stop),
@@ -145,7 +145,7 @@ impl Accepting {
                 match event.token() {
                     LISTENER => may_accept = true,
                     WAKER => {}
-                    token if door::is_at(token) => self.door.look(event),
+                    token if waiting_streams::is_at(token) => self.waiting.look(event),
                     Token(place) => {
                         let ended = self.handshakes.go_on(poll.registry(), place);
                         ended.into_iter().for_each(|wire| self.hand_over(poll.registry(), wire));
@@ -165,8 +165,8 @@ impl Accepting {
     fn timeout(&self) -> Option<Duration> {
         let handshakes = self.handshakes.wait(Instant::now());
         // A poll rounds up to milliseconds.
-        let door = (!self.door.is_empty()).then_some(Duration::from_micros(500));
-        [handshakes, door].into_iter().flatten().min()
+        let waiting = (!self.waiting.is_empty()).then_some(Duration::from_micros(500));
+        [handshakes, waiting].into_iter().flatten().min()
     }
 
     /// Accepts a few connections. Returns whether there may be more.
@@ -191,23 +191,23 @@ impl Accepting {
     /// Gives a stream to an engine, or has it wait behind the streams that wait already.
     #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
     fn hand_over(&mut self, registry: &Registry, wire: Wire) {
-        if self.door.is_empty()
-            && let Some((engine, seat)) = self.engine.seat()
+        if self.waiting.is_empty()
+            && let Some((engine, slot)) = self.engine.slot()
         {
-            return engine.cast(move |e, now| _ = e.add_client(now, wire, seat));
+            return engine.cast(move |e, now| _ = e.add_client(now, wire, slot));
         }
-        self.door.wait(registry, wire, Instant::now());
+        self.waiting.wait(registry, wire, Instant::now());
     }
 
     /// Gives streams that wait to engines that take them.
     #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
     fn let_in(&mut self, registry: &Registry) {
-        self.door.end_late(Instant::now());
-        while !self.door.is_empty()
-            && let Some((engine, seat)) = self.engine.seat()
-            && let Some(wire) = self.door.next(registry)
+        self.waiting.end_late(Instant::now());
+        while !self.waiting.is_empty()
+            && let Some((engine, slot)) = self.engine.slot()
+            && let Some(wire) = self.waiting.next(registry)
         {
-            engine.cast(move |e, now| _ = e.add_client(now, wire, seat));
+            engine.cast(move |e, now| _ = e.add_client(now, wire, slot));
         }
     }
 

@@ -4,7 +4,7 @@
 mod clock;
 mod pace;
 
-use crate::tcp::{Room, Seat};
+use crate::tcp::{EngineLoad, StreamSlot};
 use crate::transport::{RcTransport, Waker};
 pub use clock::BootClock;
 use gnstor_base::time::Time;
@@ -42,7 +42,7 @@ pub struct TransportHandle {
 struct Engine {
     jobs: Sender<Job>,
     waker: Waker,
-    room: Arc<Room>,
+    load: Arc<EngineLoad>,
 }
 
 /// Owns the threads.
@@ -96,14 +96,14 @@ impl TransportHandle {
         Self { mine: number % self.engines.len(), ..self.clone() }
     }
 
-    /// The engine for one more stream of a client, and a seat there: of all engines that take newcomers,
+    /// The engine for one more stream of a client, and a slot there: of all engines that take newcomers,
     /// the one with the fewest streams. `None`: all serve clients, and newcomers have had their part of the
     /// time.
-    pub fn seat(&self) -> Option<(Self, Seat)> {
+    pub fn slot(&self) -> Option<(Self, StreamSlot)> {
         let now = time(self.clock);
-        let open = self.engines.iter().enumerate().filter(|(_, engine)| !engine.room.is_shut(now));
-        let (number, engine) = open.min_by_key(|(_, engine)| engine.room.streams())?;
-        Some((self.nth(number), engine.room.take()))
+        let open = self.engines.iter().enumerate().filter(|(_, engine)| !engine.load.is_shut(now));
+        let (number, engine) = open.min_by_key(|(_, engine)| engine.load.streams())?;
+        Some((self.nth(number), engine.load.take()))
     }
 
     /// Runs `job` on every transport, one after the other, and returns what they return.
@@ -131,7 +131,7 @@ impl TransportThreads {
         let (mut engines, mut inboxes) = (Vec::new(), Vec::new());
         for transport in &mut transports {
             let (jobs, inbox) = mpsc::channel();
-            engines.push(Engine { jobs, waker: transport.waker()?, room: transport.room() });
+            engines.push(Engine { jobs, waker: transport.waker()?, load: transport.load() });
             inboxes.push(inbox);
         }
         let start = BootClock::start();
@@ -212,17 +212,17 @@ mod tests {
         let transports = (0..3).map(|_| RcTransport::new(TransportConfig::default())).collect();
         let threads = TransportThreads::start(transports).expect("threads");
         let handle = threads.handle();
-        let mut seats = Vec::new();
-        let next = |seats: &mut Vec<Seat>| {
-            let (engine, seat) = handle.seat().expect("no engine serves a client");
-            seats.push(seat);
+        let mut slots = Vec::new();
+        let next = |slots: &mut Vec<StreamSlot>| {
+            let (engine, slot) = handle.slot().expect("no engine serves a client");
+            slots.push(slot);
             engine.mine
         };
-        assert_eq!([next(&mut seats), next(&mut seats), next(&mut seats)], [0, 1, 2]);
-        seats[0].settle();
-        drop(seats.remove(2));
-        assert_eq!([next(&mut seats), next(&mut seats), next(&mut seats)], [2, 1, 2]);
-        drop(seats.remove(0));
-        assert_eq!(next(&mut seats), 0);
+        assert_eq!([next(&mut slots), next(&mut slots), next(&mut slots)], [0, 1, 2]);
+        slots[0].set_admitted();
+        drop(slots.remove(2));
+        assert_eq!([next(&mut slots), next(&mut slots), next(&mut slots)], [2, 1, 2]);
+        drop(slots.remove(0));
+        assert_eq!(next(&mut slots), 0);
     }
 }

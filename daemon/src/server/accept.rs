@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections of clients: their number, the longest silence, and the report of their end. If a host has as
-//! many as it may, its oldest one that is not settled gives way to a new one. A connection is settled when
-//! its caller has proven itself. Where the daemon asks for no proof, it is settled when the caller opens a
+//! many as it may, its oldest one that is not admitted gives way to a new one. A connection is admitted when
+//! its caller has proven itself. Where the daemon asks for no proof, it is admitted when the caller opens a
 //! volume.
 
 use super::answers::Answers;
@@ -54,8 +54,8 @@ impl Connection {
     }
 
     /// The connection gives way to no other one from here on.
-    pub(super) fn settle(&self) {
-        self.0.place.settle();
+    pub(super) fn set_admitted(&self) {
+        self.0.place.set_admitted();
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn prove(
     caller.client = shown_client(manager_key, shown.as_ref());
     if let Some(connection) = connection {
         if !caller.single {
-            connection.settle();
+            connection.set_admitted();
         }
         // With TLS, the call has it inside another type.
         call.extensions_mut().insert(connection);
@@ -198,7 +198,7 @@ impl Service {
             match tokio::time::timeout(self.patience, answered).await {
                 Ok(Ok(result)) => {
                     if let (Ok(Reply::Opened { .. }), Some(connection)) = (&result, connection) {
-                        connection.settle();
+                        connection.set_admitted();
                     }
                     result.map_err(status)
                 }

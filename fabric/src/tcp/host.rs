@@ -2,13 +2,13 @@
 //! Account of the connections of one host, and of their queue pairs.
 //!
 //! ```text
-//!   connection  --enter--> newcomer --first queue pair admitted--> settled
-//!   queue pair  --open---> waiting  --admitted-------------------> settled, of a client (`clients`)
+//!   connection  --enter--> newcomer --first queue pair admitted--> admitted
+//!   queue pair  --open---> waiting  --admitted-------------------> admitted, of a client (`clients`)
 //!                  `-- the host has its part? the oldest one here gives way
 //! ```
 //! The array cannot tell the processes of a host apart, so an attacker on a client's own host shares that
-//! client's part. Therefore newcomers give way, the oldest first. An honest client settles within
-//! milliseconds, and a newcomer that is older than that only fills the part. A settled one keeps its place.
+//! client's part. Therefore newcomers give way, the oldest first. An honest client is admitted within
+//! milliseconds, and a newcomer that is older than that only fills the part. An admitted one keeps its place.
 
 use super::clients::Clients;
 use super::limits::{HOST_ENTRIES, HOST_LEAVING, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES};
@@ -88,7 +88,7 @@ struct Held {
     leaving: usize,
     /// Number of the next connection or queue pair: a smaller one is older.
     next: u64,
-    /// Connections without a settled queue pair.
+    /// Connections without a admitted queue pair.
     newcomers: BTreeMap<u64, Arc<Notice>>,
     of_ssd: HashMap<u16, OfSsd>,
 }
@@ -158,7 +158,7 @@ impl Host {
     }
 
     /// A client of this connection is admitted: the connection gives way to no other from here on.
-    pub(super) fn settle(&self, number: u64) {
+    pub(super) fn admit_connection(&self, number: u64) {
         lock(&self.0).newcomers.remove(&number);
     }
 
@@ -250,7 +250,7 @@ mod tests {
         host.open(&Asked { ssd: 0, entries, conn, notice, who: None })
     }
 
-    fn settled(host: &Host, ssd: u16, entries: u32, id: u16) -> Option<Entry> {
+    fn admitted(host: &Host, ssd: u16, entries: u32, id: u16) -> Option<Entry> {
         let mut entry = host.open(&Asked { ssd, entries, conn: 0, notice: &notice(), who: None })?;
         if host.admit(&mut entry, client(id)) {
             return Some(entry);
@@ -263,17 +263,17 @@ mod tests {
     fn all_of_host(host: &Host, entries: u32) -> Vec<Entry> {
         let mut all = Vec::new();
         for id in 1..4096 {
-            all.extend(std::iter::from_fn(|| settled(host, 0, entries, id)));
+            all.extend(std::iter::from_fn(|| admitted(host, 0, entries, id)));
         }
         all
     }
 
     #[test]
-    fn the_oldest_queue_pair_that_waits_gives_way_and_settled_ones_stay() {
+    fn the_oldest_queue_pair_that_waits_gives_way_and_admitted_ones_stay() {
         let _deadline = deadline();
         let (host, first, other) = (Host::default(), notice(), notice());
-        let mut settled = open(&host, 2, 1, &first).expect("room");
-        assert!(host.admit(&mut settled, client(1)));
+        let mut admitted = open(&host, 2, 1, &first).expect("room");
+        assert!(host.admit(&mut admitted, client(1)));
         let all: Vec<_> =
             (0..HOST_PENDING_CONNECTS).map(|conn| open(&host, 2, 100 + conn, &first).unwrap()).collect();
         assert!(first.take().is_empty());
@@ -284,7 +284,7 @@ mod tests {
         assert!(host.admit(&mut newest, client(1)));
         let more = open(&host, 2, 8, &other).expect("the place of the one that was admitted");
         assert_eq!(first.take(), []);
-        all.iter().chain([&settled, &newest, &more]).for_each(|entry| host.close(entry));
+        all.iter().chain([&admitted, &newest, &more]).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
     }
 
@@ -309,9 +309,9 @@ mod tests {
         let mut all = all_of_host(&host, 2);
         assert_eq!(all.len(), HOST_QUEUE_PAIRS as usize);
         assert!(open(&host, 2, 0, &notice()).is_none(), "so many queue pairs");
-        let elsewhere = settled(&host, 1, 1024, 1).expect("another SSD");
+        let elsewhere = admitted(&host, 1, 1024, 1).expect("another SSD");
         host.close(&all.pop().expect("some"));
-        all.push(settled(&host, 0, 2, 5000).expect("its own again"));
+        all.push(admitted(&host, 0, 2, 5000).expect("its own again"));
         all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
     }
@@ -339,12 +339,12 @@ mod tests {
         let _deadline = deadline();
         let host = Host::default();
         let deep: Vec<_> = (1..=2)
-            .flat_map(|id| std::iter::from_fn(|| settled(&host, 0, 1024, id)).collect::<Vec<_>>())
+            .flat_map(|id| std::iter::from_fn(|| admitted(&host, 0, 1024, id)).collect::<Vec<_>>())
             .collect();
         let unproven: Vec<_> = (0..HOST_PENDING_CONNECTS)
             .map(|conn| open(&host, 1024, conn, &notice()).expect("room"))
             .collect();
-        let few: Vec<_> = (100..150).filter_map(|id| settled(&host, 0, FEW_ENTRIES, id)).collect();
+        let few: Vec<_> = (100..150).filter_map(|id| admitted(&host, 0, FEW_ENTRIES, id)).collect();
         assert_eq!(few.len(), 50, "beside {} deep ones", deep.len());
         deep.iter().chain(&unproven).chain(&few).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
@@ -355,13 +355,13 @@ mod tests {
     fn one_client_leaves_queue_pairs_of_its_host_to_other_clients_and_gets_its_own_back() {
         let _deadline = deadline();
         let (host, notice) = (Host::default(), notice());
-        let mut greedy: Vec<_> = std::iter::from_fn(|| settled(&host, 0, 2, 1)).collect();
+        let mut greedy: Vec<_> = std::iter::from_fn(|| admitted(&host, 0, 2, 1)).collect();
         assert_eq!(greedy.len(), CLIENT_QUEUE_PAIRS as usize);
         let known = Asked { ssd: 0, entries: 2, conn: 1, notice: &notice, who: Some(client(1)) };
         assert!(host.open(&known).is_none(), "it is refused before its Connect");
-        let other = settled(&host, 0, 2, 2).expect("another client");
+        let other = admitted(&host, 0, 2, 2).expect("another client");
         host.close(&greedy.pop().expect("some"));
-        greedy.push(settled(&host, 0, 2, 1).expect("its own again"));
+        greedy.push(admitted(&host, 0, 2, 1).expect("its own again"));
         greedy.iter().chain([&other]).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
     }

@@ -22,22 +22,22 @@
 //! pairs go into error. Its memory is given back when nothing moves through it any more.
 
 mod clients;
+mod engine_load;
 mod frame;
 mod host;
 pub mod limits;
 mod peer;
 mod places;
 mod queue;
-mod seats;
 mod tls;
 mod wire;
 
+pub use engine_load::{EngineLoad, StreamSlot};
 pub use frame::{Frame, MAX_DATA, data_sum};
 pub use peer::PeerExecutor;
 pub(crate) use peer::Regions;
 pub use places::{NoPlace, Place, Places};
 pub use queue::lengthen_queue;
-pub use seats::{Room, Seat};
 pub use tls::{Callers, ClientTls, ServerTls};
 pub(crate) use wire::Alarm;
 pub use wire::Wire;

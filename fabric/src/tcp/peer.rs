@@ -14,9 +14,9 @@ mod transfers;
 use queues::Queues;
 use transfers::{Memory, Transfer, Whole};
 
+use super::engine_load::StreamSlot;
 use super::frame::Frame;
 use super::limits::{ANSWER, End, OUTBOX_BYTES};
-use super::seats::Seat;
 use super::wire::Wire;
 use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
@@ -68,7 +68,7 @@ pub struct PeerExecutor {
     turn: u32,
     up: VecDeque<Up>,
     /// Its place at its engine, if it has one.
-    seat: Option<Seat>,
+    slot: Option<StreamSlot>,
 }
 
 impl PeerExecutor {
@@ -90,13 +90,13 @@ impl PeerExecutor {
             spent: 0,
             turn: LEAST_TURN,
             up: VecDeque::new(),
-            seat: None,
+            slot: None,
         }
     }
 
     /// The same with a place at its engine.
-    pub(crate) fn on(mut self, seat: Seat) -> Self {
-        self.seat = Some(seat);
+    pub(crate) fn on(mut self, slot: StreamSlot) -> Self {
+        self.slot = Some(slot);
         self
     }
 
@@ -260,7 +260,7 @@ impl QpExecutor for PeerExecutor {
     }
 
     fn admitted(&mut self, qpn: u32, who: Identity) {
-        self.seat.iter_mut().for_each(Seat::settle);
+        self.slot.iter_mut().for_each(StreamSlot::set_admitted);
         if !self.queues.admitted(qpn, who, self.wire.place()) {
             tracing::warn!("queue pair {qpn} of {who:?} is closed: it or its host has as many as it may");
             self.close(qpn);
@@ -268,7 +268,7 @@ impl QpExecutor for PeerExecutor {
     }
 
     fn poll(&mut self) -> Option<Up> {
-        self.seat.iter_mut().for_each(Seat::arrived);
+        self.slot.iter_mut().for_each(StreamSlot::arrived);
         self.give_way();
         loop {
             if let Some(e) = self.up.pop_front() {

@@ -113,8 +113,8 @@ impl Place {
     }
 
     /// A client has proven itself on the connection: the place is kept from here on.
-    pub fn settle(&self) {
-        self.host.settle(self.number);
+    pub fn set_admitted(&self) {
+        self.host.admit_connection(self.number);
     }
 
     /// The account of its host.
@@ -165,20 +165,20 @@ mod tests {
     fn one_host_leaves_places_to_others_and_is_forgotten_when_it_has_none() {
         let _deadline = deadline();
         let places = Places::new(4, 2);
-        let settled = |address| {
+        let admitted = |address| {
             let place = places.take(address)?;
-            place.settle();
+            place.set_admitted();
             Ok(place)
         };
-        let greedy: Vec<_> = (0..2).map(|_| settled(address("10.0.0.1")).expect("a place")).collect();
-        assert_eq!(settled(address("::ffff:10.0.0.1")).err(), Some(NoPlace::OfHost), "the same host");
-        let other = settled(address("10.0.0.2")).expect("a place of another host");
+        let greedy: Vec<_> = (0..2).map(|_| admitted(address("10.0.0.1")).expect("a place")).collect();
+        assert_eq!(admitted(address("::ffff:10.0.0.1")).err(), Some(NoPlace::OfHost), "the same host");
+        let other = admitted(address("10.0.0.2")).expect("a place of another host");
         drop(greedy);
         assert_eq!((places.taken(), places.hosts()), (1, 1));
         // One host may have 2^64 IPv6 addresses.
-        let six: Vec<_> = (1..=2).map(|i| settled(address(&format!("fd00::{i}"))).unwrap()).collect();
-        assert_eq!(settled(address("fd00::77")).err(), Some(NoPlace::OfHost));
-        assert!(settled(address("fd00:0:0:1::1")).is_ok());
+        let six: Vec<_> = (1..=2).map(|i| admitted(address(&format!("fd00::{i}"))).unwrap()).collect();
+        assert_eq!(admitted(address("fd00::77")).err(), Some(NoPlace::OfHost));
+        assert!(admitted(address("fd00:0:0:1::1")).is_ok());
         drop((other, six));
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
@@ -196,11 +196,11 @@ mod tests {
         let third = places.take(host).expect("the oldest gives way");
         assert_eq!([&first, &second, &third].map(Place::must_end), [true, false, false]);
         assert_eq!(rung.load(Ordering::Relaxed), 1);
-        second.settle();
-        let fourth = places.take(host).expect("the oldest that is not settled gives way");
+        second.set_admitted();
+        let fourth = places.take(host).expect("the oldest that is not admitted gives way");
         assert_eq!([&second, &third, &fourth].map(Place::must_end), [false, true, false]);
-        fourth.settle();
-        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "all are settled");
+        fourth.set_admitted();
+        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "all are admitted");
         drop((first, third));
         assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "those had their successors");
         drop(second);

@@ -193,7 +193,7 @@ impl RcTransport {
                 && let Some(executor) = self.executors.get_mut(&conn.executor)
                 && let Some(token) = executor.peer().and_then(|peer| peer.wire().token())
             {
-                self.ready.unsettle(token);
+                self.ready.set_newcomer(token);
             }
         }
         t.controller.submit(t.clock, QueueKey(id.0), &sqe);

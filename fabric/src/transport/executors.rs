@@ -7,7 +7,7 @@ use super::{ConnId, ExecutorId, RcTransport};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
 use crate::hca::soft::SoftExecutor;
-use crate::tcp::{PeerExecutor, Room, Seat, Wire};
+use crate::tcp::{EngineLoad, PeerExecutor, StreamSlot, Wire};
 use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
 use std::ops::{Deref, DerefMut};
@@ -82,15 +82,15 @@ impl RcTransport {
         self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)))
     }
 
-    /// The same for a stream that has a seat in [`Self::room`].
-    pub fn add_client(&mut self, now: Time, wire: Wire, seat: Seat) -> ExecutorId {
+    /// The same for a stream that has a slot in [`Self::load`].
+    pub fn add_client(&mut self, now: Time, wire: Wire, slot: StreamSlot) -> ExecutorId {
         self.newcomers.arrive(now);
-        self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)).on(seat))
+        self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)).on(slot))
     }
 
-    /// What others know of this transport, and where streams get seats.
-    pub fn room(&self) -> Arc<Room> {
-        Arc::clone(&self.newcomers.room)
+    /// What others know of this transport, and where streams get slots.
+    pub fn load(&self) -> Arc<EngineLoad> {
+        Arc::clone(&self.newcomers.load)
     }
 
     fn add_stream(&mut self, peer: PeerExecutor) -> ExecutorId {

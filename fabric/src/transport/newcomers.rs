@@ -3,15 +3,15 @@
 //! part of its time; what they take beyond it, they wait for.
 //!
 //! ```text
-//!   accepted stream --Room::take of the engine with the least--> Seat --add_client--> newcomer
+//!   accepted stream --EngineLoad::take of the engine with the least--> StreamSlot --add_client--> newcomer
 //!   newcomer --polled, timed--> debt of 8 times that time; --a client is admitted--> client
-//!   debt above the credit, and clients at work --> newcomers are not polled, and no seat is given
+//!   debt above the credit, and clients at work --> newcomers are not polled, and no slot is given
 //! ```
 //! Debt goes down as time passes. Without clients at work newcomers are polled as ever: what an engine does
 //! not need is theirs. The credit lets a client of many queues through at once.
 
 use super::RcTransport;
-use crate::tcp::Room;
+use crate::tcp::EngineLoad;
 use gnstor_base::time::{Clock, Span, Time};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const ARRIVAL: Span = Span::from_ns(5_000);
 /// An engine's account of its newcomers' time.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    pub(super) room: Arc<Room>,
+    pub(super) load: Arc<EngineLoad>,
     /// When the debt will be gone.
     repaid: Time,
     /// The debt for the last poll.
@@ -55,7 +55,7 @@ impl Account {
         self.served = now;
         if self.told.since(now) < TELL {
             self.told = now + AT_WORK;
-            self.room.works_until(self.told);
+            self.load.works_until(self.told);
         }
     }
 
@@ -69,7 +69,7 @@ impl Account {
         let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
         self.last = debt;
         self.repaid = (self.repaid.max(now) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
-        self.room.owes_until(self.owes_until());
+        self.load.owes_until(self.owes_until());
     }
 
     /// A stream was added.

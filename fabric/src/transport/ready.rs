@@ -133,14 +133,14 @@ impl Ready {
     }
 
     /// A client has been admitted on the stream.
-    pub(super) fn settle(&mut self, token: u32) {
+    pub(super) fn set_admitted(&mut self, token: u32) {
         if std::mem::take(&mut self.slots[token as usize].is_newcomer) {
             self.wait_no_more(token);
         }
     }
 
     /// A proof is under way on the stream: it is a newcomer until a client is admitted on it, again.
-    pub(super) fn unsettle(&mut self, token: u32) {
+    pub(super) fn set_newcomer(&mut self, token: u32) {
         self.slots[token as usize].is_newcomer = true;
     }
 

@@ -97,7 +97,7 @@ impl RcTransport {
                 {
                     executor.admitted(conn.qpn, who);
                     if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
-                        self.ready.settle(token);
+                        self.ready.set_admitted(token);
                     }
                 }
             }

@@ -104,7 +104,7 @@ impl Queues {
             if !place.host().admit(entry, who) {
                 return false;
             }
-            place.settle();
+            place.set_admitted();
         }
         pair.pending_since = None;
         self.pending -= 1;

@@ -91,7 +91,7 @@ fn a_stream_that_is_no_newcomer_any_more_waits_for_none() {
     let mut waiting = transport.ready.waiting.clone();
     let waiting: Vec<_> = std::iter::from_fn(|| waiting.pop()).map(|(_, token)| token).collect();
     assert_eq!(waiting, [0, 1, 2], "they have had their part");
-    transport.ready.settle(1);
+    transport.ready.set_admitted(1);
     turn(&mut transport, 1);
     assert_eq!((transport.ready.waiting.len(), transport.ready.slots[1].is_awake), (2, false));
 }

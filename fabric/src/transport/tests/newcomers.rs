@@ -24,21 +24,21 @@ impl Engine {
         let (mut array, puppet) = (RcTransport::new(config), Puppet::default());
         array.add_target(Box::new(puppet.clone()), Vec::new());
         let (client, far) = pair();
-        let seat = array.room().take();
-        array.add_client(Time::ZERO, far, seat);
+        let slot = array.load().take();
+        array.add_client(Time::ZERO, far, slot);
         let mut engine = Self { array, puppet, client, newcomers: Vec::new(), ns: 0, asked: 0 };
         engine.client.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
         engine.steps(100, false);
         let queue = engine.puppet.seen().opened[0];
         let who = Identity::Client(ClientId::new(1).expect("an id"));
         engine.puppet.seen().on_submit = vec![Effect::Admitted { queue, who }];
-        assert_eq!(engine.array.room().streams(), 1);
+        assert_eq!(engine.array.load().streams(), 1);
         engine.steps(100, true);
-        assert_eq!(engine.array.room().streams(), 8, "a client counts as so many newcomers");
+        assert_eq!(engine.array.load().streams(), 8, "a client counts as so many newcomers");
         for _ in 0..newcomers {
             let (newcomer, far) = pair();
-            let seat = engine.array.room().take();
-            engine.array.add_client(Time::from_ns(engine.ns), far, seat);
+            let slot = engine.array.load().take();
+            engine.array.add_client(Time::from_ns(engine.ns), far, slot);
             engine.newcomers.push(newcomer);
         }
         engine
@@ -99,37 +99,37 @@ fn newcomers_have_an_engine_that_serves_no_client_for_themselves() {
     let mut engine = Engine::new(2);
     engine.steps(3_000, true);
     let now = |engine: &Engine| Time::from_ns(engine.ns);
-    assert!(engine.array.room().is_shut(now(&engine)), "it gives no further newcomer a seat");
+    assert!(engine.array.load().is_shut(now(&engine)), "it gives no further newcomer a slot");
     // The last work of the client is 100 us ago then.
     engine.steps(10, false);
     let (_, newcomers) = engine.steps(1_000, false);
     assert!(newcomers.iter().all(|&answers| answers > 900), "{newcomers:?}");
-    assert!(!engine.array.room().is_shut(now(&engine)));
+    assert!(!engine.array.load().is_shut(now(&engine)));
     // The debt ends after a quarter of a second.
     engine.newcomers.clear();
     while engine.ns < 1_000_000_000 {
         engine.steps(1_000, false);
     }
     engine.steps(100, true);
-    assert!(!engine.array.room().is_shut(now(&engine)));
-    assert_eq!(engine.array.room().streams(), 8, "a stream that left has no seat");
+    assert!(!engine.array.load().is_shut(now(&engine)));
+    assert_eq!(engine.array.load().streams(), 8, "a stream that left has no slot");
 }
 
 #[test]
 fn an_engine_that_serves_clients_has_few_streams_that_it_has_not_polled() {
     let _deadline = deadline();
     let mut engine = Engine::new(0);
-    let room = engine.array.room();
+    let load = engine.array.load();
     engine.steps(10, true);
     let now = Time::from_ns(engine.ns);
-    let seats: Vec<_> = (0..8).map(|_| room.take()).collect();
-    assert!(room.is_shut(now) && !room.is_shut(now + Span::from_ms(1)));
-    drop(seats);
-    assert!(!room.is_shut(now));
+    let slots: Vec<_> = (0..8).map(|_| load.take()).collect();
+    assert!(load.is_shut(now) && !load.is_shut(now + Span::from_ms(1)));
+    drop(slots);
+    assert!(!load.is_shut(now));
     // An engine that serves no client has room for more, and not for any number.
-    let seats: Vec<_> = (0..64).map(|_| room.take()).collect();
-    assert!(room.is_shut(now + Span::from_ms(1)));
-    drop(seats);
+    let slots: Vec<_> = (0..64).map(|_| load.take()).collect();
+    assert!(load.is_shut(now + Span::from_ms(1)));
+    drop(slots);
 }
 
 /// A client that has been admitted, and proves itself again on its stream.
@@ -141,8 +141,8 @@ struct Prover {
 impl Prover {
     fn admitted(engine: &mut Engine) -> Self {
         let (wire, far) = pair();
-        let seat = engine.array.room().take();
-        engine.array.add_client(Time::from_ns(engine.ns), far, seat);
+        let slot = engine.array.load().take();
+        engine.array.add_client(Time::from_ns(engine.ns), far, slot);
         let mut prover = Self { wire, queue: QueueKey(0) };
         prover.wire.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
         prover.wire.flush();

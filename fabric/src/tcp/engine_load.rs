@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Seats of streams at engines, and what others know of an engine. By that a listener chooses the engine of a
+//! Slots of streams at engines, and what others know of an engine. By that a listener chooses the engine of a
 //! new stream. The engine's account is in `transport::newcomers`.
 
 use gnstor_base::time::Time;
@@ -14,7 +14,7 @@ const CLIENT_STREAMS: u32 = 8;
 
 /// What others know of an engine. It says who gets the next stream.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct EngineLoad {
     /// Its streams, clients' with their weight.
     streams: AtomicU32,
     arriving: AtomicU32,
@@ -23,12 +23,12 @@ pub struct Room {
     works_until: AtomicU64,
 }
 
-impl Room {
-    /// A seat for one more stream.
-    pub fn take(self: &Arc<Self>) -> Seat {
+impl EngineLoad {
+    /// A slot for one more stream.
+    pub fn take(self: &Arc<Self>) -> StreamSlot {
         self.streams.fetch_add(1, Relaxed);
         self.arriving.fetch_add(1, Relaxed);
-        Seat { room: Arc::clone(self), weight: 1, is_arriving: true }
+        StreamSlot { load: Arc::clone(self), weight: 1, is_arriving: true }
     }
 
     /// Its streams, by weight.
@@ -57,30 +57,30 @@ impl Room {
 
 /// A stream's place at an engine, until this is dropped.
 #[derive(Debug)]
-pub struct Seat {
-    room: Arc<Room>,
+pub struct StreamSlot {
+    load: Arc<EngineLoad>,
     weight: u32,
     is_arriving: bool,
 }
 
-impl Seat {
+impl StreamSlot {
     /// The engine has polled the stream.
     pub(crate) fn arrived(&mut self) {
         if std::mem::take(&mut self.is_arriving) {
-            self.room.arriving.fetch_sub(1, Relaxed);
+            self.load.arriving.fetch_sub(1, Relaxed);
         }
     }
 
     /// A client has been admitted on the stream.
-    pub(crate) fn settle(&mut self) {
-        self.room.streams.fetch_add(CLIENT_STREAMS - self.weight, Relaxed);
+    pub(crate) fn set_admitted(&mut self) {
+        self.load.streams.fetch_add(CLIENT_STREAMS - self.weight, Relaxed);
         self.weight = CLIENT_STREAMS;
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.arrived();
-        self.room.streams.fetch_sub(self.weight, Relaxed);
+        self.load.streams.fetch_sub(self.weight, Relaxed);
     }
 }

@@ -23,7 +23,7 @@ const LOOKS: usize = 64;
 
 /// The streams that wait, by the host of their peers.
 #[derive(Default)]
-pub(crate) struct Door {
+pub(crate) struct WaitingStreams {
     waits: Turns<Option<IpAddr>, Wire>,
     /// Hosts and deadlines of the streams, by their numbers. The oldest stream has the lowest one.
     streams: BTreeMap<u64, (Option<IpAddr>, Instant)>,
@@ -36,12 +36,12 @@ fn token_of(number: u64) -> Token {
     Token(FIRST + usize::try_from(number).expect("far fewer streams than 2^63"))
 }
 
-/// Whether a stream at the door has this token.
+/// Whether a stream that waits has this token.
 pub(crate) fn is_at(token: Token) -> bool {
     token.0 >= FIRST
 }
 
-impl Door {
+impl WaitingStreams {
     pub(crate) fn is_empty(&self) -> bool {
         self.waits.is_empty()
     }
@@ -109,20 +109,20 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
-    /// A door at which streams of one host wait, since these times in seconds, and their other ends.
-    fn door(places: &Places, since: &[u64], now: Instant) -> (Door, Poll, Vec<TcpStream>) {
+    /// Streams of one host that wait, since these times in seconds, and their other ends.
+    fn waiting(places: &Places, since: &[u64], now: Instant) -> (WaitingStreams, Poll, Vec<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (poll, mut door) = (Poll::new().unwrap(), Door::default());
+        let (poll, mut waiting) = (Poll::new().unwrap(), WaitingStreams::default());
         let connect = |since: &u64| {
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             near.set_read_timeout(Some(DEADLINE)).unwrap();
             let (far, from) = listener.accept().unwrap();
             let wire = Wire::accepted(far, None, places.take(from.ip()).unwrap()).unwrap();
-            door.wait(poll.registry(), wire, now + Duration::from_secs(*since));
+            waiting.wait(poll.registry(), wire, now + Duration::from_secs(*since));
             near
         };
         let near = since.iter().map(connect).collect();
-        (door, poll, near)
+        (waiting, poll, near)
     }
 
     #[test]
@@ -130,14 +130,14 @@ mod tests {
     fn a_host_with_many_streams_delays_another_one_by_one() {
         let _deadline = deadline();
         let (places, now) = (Places::new(8, 8), Instant::now());
-        let (mut door, poll, _near) = door(&places, &[0, 0, 0, 0], now);
+        let (mut waiting, poll, _near) = waiting(&places, &[0, 0, 0, 0], now);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let place = places.take("192.0.2.1".parse().unwrap()).unwrap();
         let wire = Wire::accepted(listener.accept().unwrap().0, None, place).unwrap();
-        door.wait(poll.registry(), wire, now);
+        waiting.wait(poll.registry(), wire, now);
         let hosts =
-            std::iter::from_fn(|| door.next(poll.registry())).map(|wire| wire.host_address().unwrap());
+            std::iter::from_fn(|| waiting.next(poll.registry())).map(|wire| wire.host_address().unwrap());
         let hosts: Vec<String> = hosts.map(|host| host.to_string()).collect();
         assert_eq!(hosts, ["127.0.0.1", "192.0.2.1", "127.0.0.1", "127.0.0.1", "127.0.0.1"]);
     }
@@ -151,7 +151,7 @@ mod tests {
     fn streams_go_in_their_order_and_those_whose_peers_are_gone_or_that_are_late_do_not() {
         let _deadline = deadline();
         let (places, now) = (Places::new(4, 4), Instant::now());
-        let (mut door, mut poll, mut near) = door(&places, &[0, 1, 5, 5], now);
+        let (mut waiting, mut poll, mut near) = waiting(&places, &[0, 1, 5, 5], now);
         let mut said = std::collections::VecDeque::new();
         Frame::Close { conn: 7 }.encode(&mut said);
         near[3].write_all(said.make_contiguous()).unwrap();
@@ -159,13 +159,13 @@ mod tests {
         let mut events = Events::with_capacity(8);
         while places.taken() == 4 {
             poll.poll(&mut events, Some(DEADLINE)).unwrap();
-            events.iter().filter(|event| is_at(event.token())).for_each(|event| door.look(event));
+            events.iter().filter(|event| is_at(event.token())).for_each(|event| waiting.look(event));
         }
-        door.end_late(now + DEADLINE);
+        waiting.end_late(now + DEADLINE);
         assert!(is_closed(&mut near[0]) && places.taken() == 2);
         let (mut third, mut fourth) =
-            (door.next(poll.registry()).unwrap(), door.next(poll.registry()).unwrap());
-        assert!(door.is_empty() && door.next(poll.registry()).is_none());
+            (waiting.next(poll.registry()).unwrap(), waiting.next(poll.registry()).unwrap());
+        assert!(waiting.is_empty() && waiting.next(poll.registry()).is_none());
         // What a peer said while it waited is there.
         assert_eq!(third.poll(), None);
         assert_eq!(fourth.poll(), Some(Frame::Close { conn: 7 }));
@@ -173,18 +173,18 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "waits have deadlines in real time")]
-    fn the_oldest_stream_at_the_door_gives_way_to_another_of_its_host() {
+    fn the_oldest_stream_that_waits_gives_way_to_another_of_its_host() {
         let _deadline = deadline();
         let (places, now) = (Places::new(4, 2), Instant::now());
-        let (mut door, _poll, mut near) = door(&places, &[0, 0], now);
+        let (mut waiting, _poll, mut near) = waiting(&places, &[0, 0], now);
         let newest = places.take("127.0.0.1".parse().unwrap());
-        door.end_late(now);
+        waiting.end_late(now);
         let mut told = Vec::new();
         near[0].read_to_end(&mut told).expect("it is closed in order");
         let mut expected = std::collections::VecDeque::new();
         Frame::End { why: End::GaveWay.code() }.encode(&mut expected);
         assert_eq!((told, places.taken()), (Vec::from(expected), 2));
-        assert!(newest.is_ok() && !door.is_empty());
+        assert!(newest.is_ok() && !waiting.is_empty());
     }
 
     #[test]
@@ -194,20 +194,20 @@ mod tests {
         let _deadline = deadline();
         let (places, now) = (Places::new(400, 1), Instant::now());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (poll, mut door, mut near) = (Poll::new().unwrap(), Door::default(), Vec::new());
+        let (poll, mut waiting, mut near) = (Poll::new().unwrap(), WaitingStreams::default(), Vec::new());
         for last in 0..HOSTS {
             near.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let place = places.take([192, 0, 2, last].into()).unwrap();
             let wire = Wire::accepted(listener.accept().unwrap().0, None, place).unwrap();
-            door.wait(poll.registry(), wire, now);
+            waiting.wait(poll.registry(), wire, now);
         }
         let _newest = places.take([192, 0, 2, HOSTS - 1].into()).unwrap();
-        door.end_late(now);
-        assert_eq!(door.streams.len(), usize::from(HOSTS), "{LOOKS} hosts were looked at");
-        door.end_late(now);
-        assert_eq!(door.streams.len(), usize::from(HOSTS) - 1);
+        waiting.end_late(now);
+        assert_eq!(waiting.streams.len(), usize::from(HOSTS), "{LOOKS} hosts were looked at");
+        waiting.end_late(now);
+        assert_eq!(waiting.streams.len(), usize::from(HOSTS) - 1);
         // All at once are late.
-        door.end_late(now + DEADLINE);
-        assert!(door.is_empty() && door.streams.is_empty());
+        waiting.end_late(now + DEADLINE);
+        assert!(waiting.is_empty() && waiting.streams.is_empty());
     }
 }
