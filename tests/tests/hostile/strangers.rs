@@ -27,7 +27,7 @@ const STRANGERS: u32 = 100;
 const LIARS: u64 = 64;
 /// Time of one run of the load.
 const RUN: Duration = Duration::from_secs(2);
-/// The load keeps this part of its rate at least. It kept 0.01 without the bound, and 1.2 with it, on
+/// The load keeps this part of its rate at least. It kept 0.01 without the bound, and 0.7 to 1.2 with it, on
 /// two loaded cores.
 const KEPT: f64 = 0.2;
 
