@@ -5,13 +5,14 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// Takes `mutex`. The thread tries `tries` times before it sleeps, since waking a thread takes tens of
 /// microseconds. `parking_lot` hands a lock to the thread that has slept longest. So a thread that sleeps
-/// gets the lock within about a millisecond, even if other threads try it without a pause.
-pub fn spin_then_sleep<T>(mutex: &Mutex<T>, tries: u32) -> MutexGuard<'_, T> {
+/// gets the lock within about a millisecond, even if other threads try it without a pause. Between two tries
+/// the thread pauses `pauses` times, since each try takes the lock's cache line from its holder.
+pub fn spin_then_sleep<T>(mutex: &Mutex<T>, tries: u32, pauses: u32) -> MutexGuard<'_, T> {
     for _ in 0..tries {
         if let Some(guard) = mutex.try_lock() {
             return guard;
         }
-        std::hint::spin_loop();
+        (0..pauses).for_each(|_| std::hint::spin_loop());
     }
     mutex.lock()
 }

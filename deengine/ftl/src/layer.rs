@@ -83,10 +83,12 @@ impl Inner {
 
 /// Number of times that a thread tries one of the layer's locks before it sleeps.
 const TRIES: u32 = 64;
+/// Pauses between two tries.
+const PAUSES: u32 = 8;
 
 impl Ftl {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        spin_then_sleep(&self.inner.0, TRIES)
+        spin_then_sleep(&self.inner.0, TRIES, PAUSES)
     }
 
     /// `None` if another thread has the lock.
@@ -95,7 +97,7 @@ impl Ftl {
     }
 
     pub(crate) fn timing(&self) -> Option<MutexGuard<'_, Timing>> {
-        self.timing.as_ref().map(|timing| spin_then_sleep(&timing.0, TRIES))
+        self.timing.as_ref().map(|timing| spin_then_sleep(&timing.0, TRIES, PAUSES))
     }
 
     /// Blocks that can be mapped.

@@ -58,7 +58,7 @@ const TRIES: u32 = 200;
 impl Shared {
     /// Worker `by` takes the lock.
     pub(super) fn lock(&self, by: usize) -> SsdGuard<'_> {
-        SsdGuard { ssd: spin_then_sleep(&self.ssd, TRIES), workers: &self.workers, by }
+        SsdGuard { ssd: spin_then_sleep(&self.ssd, TRIES, 1), workers: &self.workers, by }
     }
 
     /// The transfer of a command that the firmware carries out has ended. If it brought a message of a proof,

@@ -88,7 +88,10 @@ impl Ssd {
         let Judged { permit, cntlid, heard } = judged;
         let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
         if role != Some(Role::Unproven(cntlid)) {
-            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+            return match role {
+                Some(_) => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
+                None => self.forfeit(permit),
+            };
         }
         match heard {
             Ok(Heard::Challenge(run, answer)) => self.set_proof(cntlid, Stage::Challenged(run), answer),
@@ -146,7 +149,7 @@ impl Ssd {
     fn admit_host(&mut self, now: Time, permit: &CompletionPermit, cntlid: u16, key: SessionKey) {
         let Some(host) = self.hosts.host(cntlid) else { return };
         host.proof = Proof::Given { key, last: 0 };
-        host.last_alive = now;
+        host.last_alive = host.last_alive.max(now);
         let (identity, host_id, serial) = (host.identity, host.host_id, host.serial);
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);

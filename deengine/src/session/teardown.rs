@@ -31,15 +31,20 @@ impl Ssd {
         self.complete_fences(now);
     }
 
+    /// The queue of a command is gone, so it has no completion.
+    pub(super) fn forfeit(&mut self, permit: CompletionPermit) {
+        permit.forfeit();
+        self.smart_mut().stats_mut().permits_forfeited += 1;
+    }
+
     /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers
     /// are answered.
     fn orphan(&mut self, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let Some(permit) = command.permit.take() else { return };
-        permit.forfeit();
         let is_idle = command.pending == 0;
         let work = std::mem::replace(&mut command.work, Work::AwaitEvent);
-        self.smart_mut().stats_mut().permits_forfeited += 1;
+        self.forfeit(permit);
         let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
         match work {
             Work::Read(request) => left.push(request),

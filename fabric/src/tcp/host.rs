@@ -88,7 +88,7 @@ struct Held {
     leaving: usize,
     /// Number of the next connection or queue pair: a smaller one is older.
     next: u64,
-    /// Connections without a admitted queue pair.
+    /// Connections without an admitted queue pair.
     newcomers: BTreeMap<u64, Arc<Notice>>,
     of_ssd: HashMap<u16, OfSsd>,
 }

@@ -105,6 +105,11 @@ impl PeerExecutor {
         self.regions = Arc::clone(regions);
     }
 
+    /// Its turn is over before its part is used. The next one begins anew.
+    pub(crate) fn end_turn(&mut self) {
+        self.spent = 0;
+    }
+
     /// The stream.
     pub(crate) fn wire(&mut self) -> &mut Wire {
         &mut self.wire

@@ -59,6 +59,10 @@ pub(super) struct Conn {
     broken: bool,
     /// A response has been handed to the executor.
     pub(super) answered: bool,
+    /// The SSD has admitted its queue.
+    pub(super) is_admitted: bool,
+    /// A proof has begun on its queue and is not over.
+    is_proving: bool,
     /// The executor has said which receives to flush.
     flush_known: bool,
     /// The receive that failed and why, reported once nothing moves.
@@ -101,6 +105,8 @@ impl Conn {
             first_psn: 0,
             broken: false,
             answered: false,
+            is_admitted: false,
+            is_proving: false,
             flush_known: false,
             rq_error: None,
             rq_flush: None,
@@ -189,15 +195,25 @@ impl RcTransport {
         let sqe = sqe_of(raw);
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.times_mut(sqe.cid.get()).command_delay = t.clock.since(at);
-            if is_of_proof(&sqe)
-                && let Some(executor) = self.executors.get_mut(&conn.executor)
-                && let Some(token) = executor.peer().and_then(|peer| peer.wire().token())
-            {
-                self.ready.set_newcomer(token);
-            }
         }
         t.controller.submit(t.clock, QueueKey(id.0), &sqe);
+        if is_of_proof(&sqe) && self.conns.get(&id).is_some_and(|conn| !conn.is_admitted) {
+            self.set_proving(id, true);
+        }
         self.drain_effects(now, target);
+    }
+
+    /// A proof begins on the queue of a connection, or is over: its queue is admitted or closed.
+    pub(super) fn set_proving(&mut self, id: ConnId, proves: bool) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if std::mem::replace(&mut conn.is_proving, proves) == proves {
+            return;
+        }
+        if let Some(executor) = self.executors.get_mut(&conn.executor)
+            && let Some(token) = executor.peer().and_then(|peer| peer.wire().token())
+        {
+            self.ready.count_proof(token, proves);
+        }
     }
 
     /// Completes work requests from the front of the queue.
@@ -288,6 +304,7 @@ impl RcTransport {
                     t.controller.close_queue(t.clock, QueueKey(id.0));
                     self.drain_effects(now, target);
                 }
+                self.set_proving(id, false);
             }
             To::Remote(remote) => {
                 if let Some(r) = self.remotes.get_mut(&remote) {

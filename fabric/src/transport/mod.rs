@@ -365,6 +365,7 @@ impl RcTransport {
     }
 
     fn forget(&mut self, id: ConnId) {
+        self.set_proving(id, false);
         if let Some(conn) = self.conns.remove(&id) {
             self.waiting -= conn.waiting();
             self.by_qp.remove(&(conn.executor, conn.qpn));

@@ -21,8 +21,8 @@ const PART: u64 = 8;
 const CREDIT: Span = Span::from_ms(10);
 /// The debt for that time.
 const CREDIT_DEBT: Span = Span::from_ps(CREDIT.as_ps() * PART);
-/// An engine is at work for clients for so long after it last did something for one. If the last poll of a
-/// newcomer owes more, that counts: clients can ask for nothing during a poll of milliseconds.
+/// An engine is at work for clients for so long after it last did something for one. If a poll of a newcomer
+/// owes more, that counts: clients can ask for nothing during a poll of milliseconds.
 const AT_WORK: Span = Span::from_ns(100_000);
 /// Others are told before they think that the work has ended.
 const TELL: Span = Span::from_ns(50_000);
@@ -39,8 +39,8 @@ pub(super) struct Account {
     pub(super) load: Arc<EngineLoad>,
     /// When the debt will be gone.
     repaid: Time,
-    /// The debt for the last poll.
-    last: Span,
+    /// The largest debt for one poll since newcomers owed nothing.
+    dearest: Span,
     /// When something was last done for a client, and until when others think that clients are at work.
     served: Time,
     told: Time,
@@ -67,19 +67,28 @@ impl Account {
     /// A newcomer has had this time of the engine's thread.
     pub(super) fn spend(&mut self, now: Time, time: Span) {
         let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
-        self.last = debt;
+        self.dearest = if now < self.owes_until() { self.dearest.max(debt) } else { debt };
+        self.add_debt(now, debt);
+        let works_until = self.served + AT_WORK.max(self.dearest);
+        if works_until > self.told {
+            self.told = works_until;
+            self.load.works_until(works_until);
+        }
+    }
+
+    fn add_debt(&mut self, now: Time, debt: Span) {
         self.repaid = (self.repaid.max(now) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
         self.load.owes_until(self.owes_until());
     }
 
     /// A stream was added.
     pub(super) fn arrive(&mut self, now: Time) {
-        self.spend(now, ARRIVAL);
+        self.add_debt(now, Span::from_ps(ARRIVAL.as_ps() * PART));
     }
 
     /// Newcomers wait, since clients are at work.
     pub(super) fn is_shut(&self, now: Time) -> bool {
-        now < self.owes_until() && now.since(self.served) <= AT_WORK.max(self.last)
+        now < self.owes_until() && now.since(self.served) <= AT_WORK.max(self.dearest)
     }
 
     fn owes_until(&self) -> Time {
@@ -112,11 +121,27 @@ mod tests {
         account.serve(at(1_600));
         assert!(account.is_shut(at(10_000)), "it owes 12 ms");
         assert!(!account.is_shut(at(13_700)), "nothing was done for a client meanwhile");
-        // A cheap poll owes less than the time for which a client counts as at work.
+        // Cheap polls owe less than the time for which a client counts as at work.
         let mut account = Account::default();
-        account.spend(at(0), CREDIT + CREDIT);
-        account.spend(at(0), Span::from_ns(5_000));
+        (0..4_000).for_each(|_| account.spend(at(0), Span::from_ns(5_000)));
         account.serve(at(0));
         assert!(account.is_shut(at(100)) && !account.is_shut(at(101)));
+    }
+
+    #[test]
+    fn what_a_dear_poll_owes_is_waited_for_beside_cheap_polls_and_new_streams() {
+        let _deadline = deadline();
+        let (mut account, at) = (Account::default(), |us: u64| Time::from_ns(1_000 * us));
+        account.serve(at(0));
+        account.spend(at(1_500), CREDIT + Span::from_ns(1_500_000));
+        account.arrive(at(1_501));
+        account.spend(at(1_502), Span::from_ns(5_000));
+        assert!(account.is_shut(at(10_000)), "it owes 12 ms beyond the credit");
+        assert!(account.load.is_shut(at(10_000)), "the listener gives it no stream");
+        assert!(!account.is_shut(at(14_000)) && !account.load.is_shut(at(14_000)), "the debt is over");
+        // The next poll is a cheap one.
+        account.spend(at(14_000), Span::from_ns(100_000));
+        account.serve(at(14_000));
+        assert!(account.is_shut(at(14_800)) && !account.is_shut(at(14_801)));
     }
 }

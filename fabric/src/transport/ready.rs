@@ -65,10 +65,19 @@ struct Slot {
     rests: u32,
     /// The operating system does not say when it is ready.
     is_unwatched: bool,
-    /// No client has been admitted on it, or a proof is under way.
-    is_newcomer: bool,
+    /// A client has been admitted on it, or it leads to an SSD of another process.
+    is_admitted: bool,
+    /// Number of its queues on which a proof is under way.
+    proofs: u32,
     /// The host of its peer, if the listener knows it.
     host: Option<IpAddr>,
+}
+
+impl Slot {
+    /// No client has been admitted on it, or a proof is under way.
+    fn is_newcomer(&self) -> bool {
+        !self.is_admitted || self.proofs > 0
+    }
 }
 
 /// The streams of a transport.
@@ -105,18 +114,19 @@ impl Ready {
         let is_watched =
             self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
         let Slot { is_awake, waits, .. } = self.slots[token as usize];
-        let is_newcomer = matches!(owner, Owner::Peer(_));
+        let is_admitted = !matches!(owner, Owner::Peer(_));
         self.slots[token as usize] = Slot {
             owner: Some(owner),
             is_awake,
             waits,
             rests: 0,
             is_unwatched: !is_watched,
-            is_newcomer,
+            is_admitted,
+            proofs: 0,
             host: wire.host_address(),
         };
         self.streams += 1;
-        if !is_newcomer {
+        if is_admitted {
             self.wait_no_more(token);
         }
         self.wake(token);
@@ -134,19 +144,24 @@ impl Ready {
 
     /// A client has been admitted on the stream.
     pub(super) fn set_admitted(&mut self, token: u32) {
-        if std::mem::take(&mut self.slots[token as usize].is_newcomer) {
-            self.wait_no_more(token);
-        }
+        self.slots[token as usize].is_admitted = true;
+        self.wait_no_more(token);
     }
 
-    /// A proof is under way on the stream: it is a newcomer until a client is admitted on it, again.
-    pub(super) fn set_newcomer(&mut self, token: u32) {
-        self.slots[token as usize].is_newcomer = true;
+    /// A proof begins on a queue of the stream, or is over. While one is under way the stream is a newcomer.
+    pub(super) fn count_proof(&mut self, token: u32, begins: bool) {
+        let proofs = &mut self.slots[token as usize].proofs;
+        *proofs = if begins { *proofs + 1 } else { proofs.saturating_sub(1) };
+        self.wait_no_more(token);
     }
 
-    /// The stream is no newcomer: it waits for none of them.
+    /// A stream that is no newcomer waits for none of them.
     fn wait_no_more(&mut self, token: u32) {
-        if let Some((host, number)) = self.slots[token as usize].waits.take() {
+        let slot = &mut self.slots[token as usize];
+        if slot.is_newcomer() {
+            return;
+        }
+        if let Some((host, number)) = slot.waits.take() {
             self.waiting.remove(&host, number);
             self.awake.push(token);
         }
@@ -178,7 +193,7 @@ impl Ready {
     /// Lists a stream as the last that is polled, of newcomers the last of its host.
     fn list(&mut self, token: u32) {
         let slot = &mut self.slots[token as usize];
-        if slot.is_newcomer {
+        if slot.is_newcomer() {
             slot.waits = Some((slot.host, self.waiting.push(slot.host, token)));
         } else {
             self.awake.push(token);
@@ -251,20 +266,20 @@ impl RcTransport {
         }
         self.ready.look(now, at_once);
         let worked = self.poll_clients(clock, now);
-        self.poll_newcomers(clock, now) || worked
+        self.poll_newcomers(clock) || worked
     }
 
     /// Polls the streams that are no newcomers. Their order does not matter, since each has its turn.
     fn poll_clients(&mut self, clock: &mut dyn Clock, now: Time) -> bool {
         let (mut worked, mut place) = (false, 0);
         while let Some(&token) = self.ready.awake.get(place) {
-            if self.ready.slots[token as usize].is_newcomer {
+            if self.ready.slots[token as usize].is_newcomer() {
                 // It has become one, or another stream had the token when it was listed here.
                 self.ready.awake.swap_remove(place);
                 self.ready.list(token);
                 continue;
             }
-            let (did, rest) = self.poll_stream(clock, now, token);
+            let (did, rest) = self.poll_stream(clock, now, token, None);
             if did {
                 self.newcomers.serve(now);
             }
@@ -280,8 +295,12 @@ impl RcTransport {
 
     /// Polls newcomers until they have had their part, or [`AT_ONCE`]. Their hosts take turns. The first of a
     /// host that waits then is its first of the next step. One that has been polled, or wakes, is its last.
-    fn poll_newcomers(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
-        let (mut worked, until) = (false, now + AT_ONCE);
+    fn poll_newcomers(&mut self, clock: &mut dyn Clock) -> bool {
+        if self.ready.waiting.is_empty() {
+            return false;
+        }
+        let (mut worked, mut now) = (false, clock.now());
+        let until = now + AT_ONCE;
         for _ in 0..self.ready.waiting.len() {
             if now >= until || self.newcomers.is_shut(now) {
                 break;
@@ -289,7 +308,7 @@ impl RcTransport {
             let Some((_, token)) = self.ready.waiting.pop() else { break };
             self.ready.slots[token as usize].waits = None;
             let began = self.newcomers.work(clock);
-            let (did, rest) = self.poll_stream(clock, now, token);
+            let (did, rest) = self.poll_stream(clock, now, token, Some(until));
             let ended = self.newcomers.work(clock);
             now = clock.now();
             self.newcomers.spend(now, ended.since(began));
@@ -301,10 +320,16 @@ impl RcTransport {
         worked
     }
 
-    /// Returns what [`Self::poll_peer`] does.
-    fn poll_stream(&mut self, clock: &mut dyn Clock, now: Time, token: u32) -> (bool, Rest) {
+    /// Polls a stream, a newcomer until this time. Returns what [`Self::poll_peer`] does.
+    fn poll_stream(
+        &mut self,
+        clock: &mut dyn Clock,
+        now: Time,
+        token: u32,
+        until: Option<Time>,
+    ) -> (bool, Rest) {
         match self.ready.slots[token as usize].owner {
-            Some(Owner::Peer(id)) => self.poll_peer(clock, token, id),
+            Some(Owner::Peer(id)) => self.poll_peer(clock, token, id, until),
             Some(Owner::Remote(name)) => {
                 let (did, rests) = self.poll_remote(now, name);
                 (did, if rests { Rest::Soon } else { Rest::No })
@@ -313,16 +338,31 @@ impl RcTransport {
         }
     }
 
-    /// Returns whether there was work, and whether the stream rests.
-    fn poll_peer(&mut self, clock: &mut dyn Clock, token: u32, id: ExecutorId) -> (bool, Rest) {
+    /// Returns whether there was work, and whether the stream rests. A client that becomes a newcomer has no
+    /// further report in this poll, as its time does not count here.
+    fn poll_peer(
+        &mut self,
+        clock: &mut dyn Clock,
+        token: u32,
+        id: ExecutorId,
+        until: Option<Time>,
+    ) -> (bool, Rest) {
         let mut worked = false;
         if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
             peer.wire().flush();
         }
         for nth in 0..STEP_REPORTS {
-            // It may become a newcomer meanwhile.
-            let is_over = nth >= NEWCOMER_REPORTS && self.ready.slots[token as usize].is_newcomer;
-            if is_over || !self.poll_executor(clock, id, 1) {
+            let is_over = match until {
+                Some(until) => nth >= NEWCOMER_REPORTS || nth > 0 && clock.now() >= until,
+                None => self.ready.slots[token as usize].is_newcomer(),
+            };
+            if is_over {
+                if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
+                    peer.end_turn();
+                }
+                break;
+            }
+            if !self.poll_executor(clock, id, 1) {
                 break;
             }
             worked = true;

@@ -92,9 +92,11 @@ impl RcTransport {
                 self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
             }
             Effect::Admitted { queue, who } => {
-                if let Some(conn) = self.conns.get(&ConnId(queue.0))
+                self.set_proving(ConnId(queue.0), false);
+                if let Some(conn) = self.conns.get_mut(&ConnId(queue.0))
                     && let Some(executor) = self.executors.get_mut(&conn.executor)
                 {
+                    conn.is_admitted = true;
                     executor.admitted(conn.qpn, who);
                     if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
                         self.ready.set_admitted(token);

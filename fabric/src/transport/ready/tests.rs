@@ -37,8 +37,7 @@ impl Clock for Ticking {
 /// in a turn.
 fn with_newcomers(count: u32) -> RcTransport {
     let mut transport = RcTransport::new(TransportConfig::default());
-    let newcomer = || Slot { is_newcomer: true, ..Slot::default() };
-    transport.ready.slots.extend((0..count).map(|_| newcomer()));
+    transport.ready.slots.extend((0..count).map(|_| Slot::default()));
     transport.newcomers.spend(Time::ZERO, Span::from_ms(10));
     transport
 }
@@ -100,7 +99,7 @@ fn a_stream_that_is_no_newcomer_any_more_waits_for_none() {
 fn clients_have_their_turn_after_a_millisecond_of_newcomers() {
     let _deadline = deadline();
     let mut transport = RcTransport::new(TransportConfig::default());
-    transport.ready.slots.extend((0..10).map(|_| Slot { is_newcomer: true, ..Slot::default() }));
+    transport.ready.slots.extend((0..10).map(|_| Slot::default()));
     (0..10).for_each(|token| transport.ready.wake(token));
     let polled = |transport: &mut RcTransport| {
         let before = transport.ready.waiting.len();

@@ -132,10 +132,11 @@ fn an_engine_that_serves_clients_has_few_streams_that_it_has_not_polled() {
     drop(slots);
 }
 
-/// A client that has been admitted, and proves itself again on its stream.
+/// A stream of a client that has been admitted, with further queues.
 struct Prover {
     wire: Wire,
-    queue: QueueKey,
+    /// Each was opened by the connection whose number is its place and one.
+    queues: Vec<QueueKey>,
 }
 
 impl Prover {
@@ -143,28 +144,32 @@ impl Prover {
         let (wire, far) = pair();
         let slot = engine.array.load().take();
         engine.array.add_client(Time::from_ns(engine.ns), far, slot);
-        let mut prover = Self { wire, queue: QueueKey(0) };
-        prover.wire.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
-        prover.wire.flush();
-        engine.steps(100, false);
-        prover.queue = *engine.puppet.seen().opened.last().expect("its queue");
-        prover.admit(engine);
-        prover.say(engine, &Sqe::default(), 100);
+        let mut prover = Self { wire, queues: Vec::new() };
+        for conn in 1..=3 {
+            prover.wire.send(&Frame::Connect { conn, ssd: 0, request: CmRequest::default() });
+            prover.wire.flush();
+            engine.steps(100, false);
+            prover.queues.push(*engine.puppet.seen().opened.last().expect("its queue"));
+        }
+        prover.admit(engine, 1);
         prover
     }
 
-    /// The next command proves a client of its own on its stream.
-    fn admit(&self, engine: &Engine) {
-        let who = Identity::Client(ClientId::new(2).expect("an id"));
-        engine.puppet.seen().on_submit = vec![Effect::Admitted { queue: self.queue, who }];
+    /// The SSD admits this queue.
+    fn admit(&mut self, engine: &mut Engine, conn: u32) {
+        let (queue, who) =
+            (self.queues[conn as usize - 1], Identity::Client(ClientId::new(2).expect("an id")));
+        engine.puppet.seen().on_submit = vec![Effect::Admitted { queue, who }];
+        engine.steps(1, true);
     }
 
     /// Sends the command before each step, while the other client works. Returns the number of steps in which
     /// it was answered, and the part of the time in percent that they took at least.
-    fn say(&mut self, engine: &mut Engine, sqe: &Sqe, steps: u32) -> (u32, u64) {
+    fn say(&mut self, engine: &mut Engine, conn: u32, sqe: &Sqe, steps: u32) -> (u32, u64) {
         let (began, mut answered, mut others) = (engine.ns, 0, 0);
         for _ in 0..steps {
-            self.send(sqe);
+            self.wire.send(&Frame::Send { conn, capsule: zerocopy::transmute!(*sqe) });
+            self.wire.flush();
             others += engine.steps(1, true).0;
             answered += u32::from(self.acks() > 0);
         }
@@ -172,9 +177,14 @@ impl Prover {
         (answered, u64::from(answered) * 2 * LOOK_NS * 100 / (engine.ns - began))
     }
 
-    fn send(&mut self, sqe: &Sqe) {
-        self.wire.send(&Frame::Send { conn: 1, capsule: zerocopy::transmute!(*sqe) });
-        self.wire.flush();
+    /// Sends commands on its first queue, when its debt is over. Whether each has its turn.
+    fn is_client(&mut self, engine: &mut Engine) -> bool {
+        engine.steps(20_000, false);
+        self.acks();
+        self.say(engine, 1, &Sqe::default(), 3_000);
+        let (answered, part) = self.say(engine, 1, &Sqe::default(), 3_000);
+        assert!(answered >= 2_990 || (2..=13).contains(&part), "{answered} commands, {part} % of the time");
+        answered >= 2_990
     }
 
     fn acks(&mut self) -> usize {
@@ -184,27 +194,58 @@ impl Prover {
 }
 
 #[test]
-fn a_client_is_a_newcomer_from_each_message_of_a_proof_until_it_has_proven_itself() {
+fn a_client_is_a_newcomer_while_a_proof_of_one_of_its_queues_is_under_way() {
     let _deadline = deadline();
     let mut engine = Engine::new(0);
     let mut prover = Prover::admitted(&mut engine);
-    let (answered, _) = prover.say(&mut engine, &Sqe::default(), 1_000);
-    assert!(answered >= 990, "a client has its turn in each step: {answered}");
+    assert!(prover.is_client(&mut engine));
     let proof = fabrics::command(fctype::AUTH_SEND, &fabrics::AuthFields::new(64));
-    prover.say(&mut engine, &proof, 3_000);
-    let (answered, part) = prover.say(&mut engine, &proof, 3_000);
+    prover.say(&mut engine, 2, &proof, 3_000);
+    let (answered, part) = prover.say(&mut engine, 2, &proof, 3_000);
     assert!((2..=13).contains(&part), "proofs have {part} % of the time, in {answered} steps");
-    // What it has sent is read, and its debt is over. It is a newcomer still.
-    engine.steps(20_000, false);
-    assert!(prover.acks() > 0);
-    prover.say(&mut engine, &Sqe::default(), 3_000);
-    let (_, part) = prover.say(&mut engine, &Sqe::default(), 3_000);
-    assert!((2..=13).contains(&part), "its commands have {part} % of the time");
-    engine.steps(20_000, false);
-    prover.acks();
-    prover.admit(&engine);
-    prover.send(&proof);
-    engine.steps(100, false);
-    let (answered, _) = prover.say(&mut engine, &Sqe::default(), 1_000);
-    assert!(answered >= 990, "it has proven itself: {answered}");
+    assert!(!prover.is_client(&mut engine));
+    prover.admit(&mut engine, 3);
+    assert!(!prover.is_client(&mut engine), "another queue was admitted: the proof is under way still");
+    prover.admit(&mut engine, 2);
+    assert!(prover.is_client(&mut engine), "it has proven itself");
+    prover.say(&mut engine, 2, &proof, 100);
+    assert!(prover.is_client(&mut engine), "an SSD hears no proof on a queue that is admitted");
+}
+
+#[test]
+fn a_proof_ends_with_its_queue() {
+    let _deadline = deadline();
+    for closes in [true, false] {
+        let mut engine = Engine::new(0);
+        let mut prover = Prover::admitted(&mut engine);
+        let proof = fabrics::command(fctype::AUTH_SEND, &fabrics::AuthFields::new(64));
+        prover.say(&mut engine, 2, &proof, 100);
+        assert!(!prover.is_client(&mut engine));
+        if closes {
+            prover.wire.send(&Frame::Close { conn: 2 });
+            prover.wire.flush();
+        } else {
+            engine.puppet.seen().on_submit = vec![Effect::Close { queue: prover.queues[1] }];
+        }
+        assert!(prover.is_client(&mut engine), "closed by the client: {closes}");
+    }
+}
+
+/// A client whose queues all begin a proof in one poll: only the first report is a client's.
+#[test]
+fn a_poll_of_a_client_ends_when_it_becomes_a_newcomer() {
+    let _deadline = deadline();
+    let mut engine = Engine::new(0);
+    let mut prover = Prover::admitted(&mut engine);
+    assert!(prover.is_client(&mut engine));
+    // Newcomers have had their part for a while.
+    engine.array.newcomers.spend(Time::from_ns(engine.ns), Span::from_ms(30));
+    let proof = fabrics::command(fctype::AUTH_SEND, &fabrics::AuthFields::new(64));
+    for nth in 0..10 {
+        let conn = 2 + nth % 2;
+        prover.wire.send(&Frame::Send { conn, capsule: zerocopy::transmute!(proof) });
+    }
+    prover.wire.flush();
+    engine.steps(10, true);
+    assert_eq!(prover.acks(), 1);
 }
