@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of a queue: its commands die, their memory lives on until the last transfer is answered.
 
-use crate::commands::Work;
+use crate::commands::{CompletionPermit, Work};
 use crate::controller::Ssd;
 use gnstor_base::controller::{Effect, Outcome, QueueKey};
 use gnstor_base::time::Time;

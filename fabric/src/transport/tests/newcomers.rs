@@ -179,7 +179,7 @@ impl Prover {
 
     /// Sends commands on its first queue, when its debt is over. Whether each has its turn.
     fn is_client(&mut self, engine: &mut Engine) -> bool {
-        engine.steps(20_000, false);
+        engine.steps(60_000, false);
         self.acks();
         self.say(engine, 1, &Sqe::default(), 3_000);
         let (answered, part) = self.say(engine, 1, &Sqe::default(), 3_000);
