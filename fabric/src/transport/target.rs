@@ -7,6 +7,7 @@ use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Respond, Transfer, c
 use crate::hca::{Copied, Down, Part, Up};
 use gnstor_base::controller::{Effect, Outcome, PushRole};
 use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
 
 /// A transfer to be started.
 pub(super) struct Start {
@@ -91,20 +92,23 @@ impl RcTransport {
                 let message = self.messages.put(&cqe_bytes(cqe));
                 self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
             }
-            Effect::Admitted { queue, who } => {
-                self.set_proving(ConnId(queue.0), false);
-                if let Some(conn) = self.conns.get_mut(&ConnId(queue.0))
-                    && let Some(executor) = self.executors.get_mut(&conn.executor)
-                {
-                    conn.is_admitted = true;
-                    executor.admitted(conn.qpn, who);
-                    if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
-                        self.ready.set_admitted(token);
-                    }
-                }
-            }
+            Effect::Admitted { queue, who } => self.admit(ConnId(queue.0), who),
             Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
             Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
+        }
+    }
+
+    /// An SSD admits the queue of a connection.
+    fn admit(&mut self, id: ConnId, who: Identity) {
+        self.set_proving(id, false);
+        if let Some(conn) = self.conns.get_mut(&id)
+            && let Some(executor) = self.executors.get_mut(&conn.executor)
+        {
+            conn.is_admitted = true;
+            executor.admitted(conn.qpn, who);
+            if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
+                self.ready.set_admitted(token);
+            }
         }
     }
 
