@@ -87,7 +87,9 @@ enum Step {
 
 impl Core {
     /// SSD `ssd` does not answer any more. Commands to it are still answered, as lost.
-    pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
+    pub fn ssd_lost(&mut self, now: u64, ssd: u16, why: impl Into<String>) {
+        // What a writer said before this moment says nothing of the SSD that is back later.
+        self.now = self.now.max(now);
         if !matches!(self.phase, Phase::Stopped(_)) {
             let why = why.into();
             if !self.changes.is_to_give_to(ssd) {
@@ -136,7 +138,8 @@ impl Core {
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
-    pub fn ssd_found(&mut self, ssd: u16) {
+    pub fn ssd_found(&mut self, now: u64, ssd: u16) {
+        self.now = self.now.max(now);
         self.changes.found(ssd);
         match self.phase {
             Phase::Serving if self.members.contains(ssd) => self.resync(ssd),

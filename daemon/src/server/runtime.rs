@@ -169,11 +169,11 @@ impl Driver {
                         Some(Input::Completed { id, answer }) => self.core.completed(now, id, answer),
                         Some(Input::Presence { ssd, news: News::Lost(why) }) => {
                             tracing::warn!(ssd, %why, "an SSD is down");
-                            self.core.ssd_lost(ssd, why);
+                            self.core.ssd_lost(now, ssd, why);
                         }
                         Some(Input::Presence { ssd, news: News::Found }) => {
                             tracing::info!(ssd, "an SSD is back");
-                            self.core.ssd_found(ssd);
+                            self.core.ssd_found(now, ssd);
                         }
                         Some(Input::Presence { ssd, news: News::Condition(condition) }) => {
                             self.set_condition(ssd, condition);

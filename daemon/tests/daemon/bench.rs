@@ -143,14 +143,14 @@ impl Bench {
     /// An SSD goes away, and the daemon notices.
     pub(crate) fn lose(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = true;
-        self.core.ssd_lost(ssd, "pulled");
+        self.core.ssd_lost(self.now, ssd, "pulled");
         self.drain();
     }
 
     /// The SSD is back, and the daemon notices.
     pub(crate) fn find(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = false;
-        self.core.ssd_found(ssd);
+        self.core.ssd_found(self.now, ssd);
         self.drain();
     }
 

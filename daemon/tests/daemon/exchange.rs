@@ -209,9 +209,9 @@ fn an_ssd_that_comes_back_is_read_while_changes_go_on() {
         world.ask(create(volume)).1.unwrap();
         opened(&world.ask(write(volume, 5, 60_000)).1);
     }
-    world.core.ssd_lost(1, "pulled");
+    world.core.ssd_lost(world.now, 1, "pulled");
     world.slow_list = Some(1);
-    world.core.ssd_found(1);
+    world.core.ssd_found(world.now, 1);
     world.settle();
     let begun = world.now;
     world.run_until(begun + 100);

@@ -111,7 +111,7 @@ fn a_daemon_starts_with_any_two_of_the_three() {
         drop(bench);
         array.ssd(away).dead = true;
         let mut bench = Bench::cold_with(&array, 0, with_witness());
-        bench.core.ssd_lost(u16::try_from(away).unwrap(), "pulled");
+        bench.core.ssd_lost(0, u16::try_from(away).unwrap(), "pulled");
         bench.run_for(10_000);
         assert!(bench.core.is_serving(), "{away}: {:?} {:?}", bench.stopped, bench.core.waits_for());
         assert_eq!(states(&bench)[away], OUT);

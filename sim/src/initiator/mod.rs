@@ -158,6 +158,12 @@ impl Initiator {
         self.lanes.iter().any(Lane::is_midway)
     }
 
+    /// The lanes whose writes are sent in part, with the sequences of the writes.
+    pub fn midway(&self) -> impl Iterator<Item = (usize, u64)> {
+        let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_midway());
+        lanes.map(|(number, lane)| (number, lane.outcome.sequence))
+    }
+
     /// The volume.
     #[must_use]
     pub fn volume(&self) -> &Volume {

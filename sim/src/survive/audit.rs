@@ -39,17 +39,23 @@ impl World {
         (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
     }
 
+    /// What an SSD keeps of a block.
+    pub(super) fn kept(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> Option<Kept> {
+        let worker = self.nodes[usize::from(ssd)].worker()?;
+        let ssd = worker.ssd();
+        let kept = ssd.ftl().commits().kept(entry.vid, entry.generation, vba);
+        Some(kept)
+    }
+
     fn audit_block(&self, entry: &VolumeEntry, map: &AnyMap, vba: u32, is_settled: bool) -> Option<String> {
         let (vid, generation) = (entry.vid, entry.generation);
         let group = group_of(vid, vba, entry.chunk_shift, entry.factor, map.groups());
-        let kept = |ssd: u16| {
-            let worker = self.nodes[usize::from(ssd)].worker()?;
-            let ssd = worker.ssd();
-            let kept = ssd.ftl().commits().kept(vid, generation, vba);
-            Some(kept)
-        };
+        let kept = |ssd: u16| self.kept(entry, vba, ssd);
         let members = map.replicas(group, entry.replicas).map(|member| member.ssd);
         let copies: Vec<(u16, Kept)> = members.filter_map(|ssd| Some((ssd, kept(ssd)?))).collect();
+        if let Some(rotten) = copies.iter().find_map(|(ssd, _)| self.rotten(entry, vba, *ssd)) {
+            return Some(rotten);
+        }
         // The first decides.
         let first = map.first(group, entry.replicas)?;
         let (_, copy) = copies.iter().copied().find(|(ssd, _)| *ssd == first)?;

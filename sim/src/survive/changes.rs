@@ -6,6 +6,9 @@ use gnstor_proto::placement::map3::{FleetMap3, Place3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, Member, Rows as _};
 use std::collections::BTreeSet;
 
+/// The weight of an SSD that leaves.
+const LEAVES: u32 = 1;
+
 /// The kinds of change between two maps, each once.
 pub(super) fn changes(before: &AnyMap, after: &AnyMap) -> BTreeSet<Change> {
     match (before, after) {
@@ -35,20 +38,26 @@ fn of_places(before: &FleetMap3, after: &FleetMap3) -> impl Iterator<Item = Chan
         _ => None,
     });
     let rows = before.rows.iter().zip(&after.rows);
+    let comes = before.rows.iter().zip(&after.rows);
+    let comes = comes.filter(|(was, is)| was.incoming.is_none() && is.incoming.is_some());
+    let comes = comes.map(|_| Change::ComesIn);
     let firsts = rows.filter(|(was, is)| was.first != is.first).map(|_| Change::First);
-    places.chain(firsts)
+    places.chain(firsts).chain(comes)
 }
 
 fn of_ssds(before: &FleetMap3, after: &FleetMap3) -> impl Iterator<Item = Change> {
+    let weights = before.ssds.iter().zip(&after.ssds).map(|(was, is)| (was.weight, is.weight));
+    let leaves = weights.filter(|(was, is)| *was > LEAVES && *is == LEAVES).map(|_| Change::Leaves);
     let states = before.ssds.iter().zip(&after.ssds).map(|(was, is)| (was.state, is.state));
-    states.filter_map(|pair| match pair {
+    let states = states.filter_map(|pair| match pair {
         (State3::In, State3::Out) => Some(Change::SsdOut),
         (State3::In, State3::Absent) => Some(Change::SsdAbsent),
         (State3::Absent, State3::In) => Some(Change::SsdBack),
         (State3::Absent, State3::Out) => Some(Change::AbsentOut),
         (State3::Out, State3::In) => Some(Change::SsdIn),
         _ => None,
-    })
+    });
+    states.chain(leaves)
 }
 
 /// A map in one line: the rows, with `f` where a place fills.
@@ -66,6 +75,7 @@ mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
     use gnstor_proto::placement::FleetMap;
+    use gnstor_proto::placement::map3::Incoming3;
 
     #[test]
     fn each_change_of_a_map_is_seen_once() {
@@ -94,5 +104,8 @@ mod tests {
         absent.ssds[0].vote = Vote::Voter;
         assert_eq!(of(&whole, &absent), [Change::SsdAbsent, Change::Voters]);
         assert_eq!(of(&absent, &whole), [Change::SsdBack, Change::Voters]);
+        let mut leaves = whole.clone();
+        (leaves.ssds[2].weight, leaves.rows[0].incoming) = (LEAVES, Some(Incoming3 { ssd: 1, place: 0 }));
+        assert_eq!(of(&whole, &leaves), [Change::Leaves, Change::ComesIn]);
     }
 }

@@ -26,6 +26,12 @@ pub(super) enum Ending {
     Torn(u64, [usize; 2]),
     NewDaemon,
     Heal(usize),
+    /// A client is killed, until then.
+    Die(usize, Time),
+    /// An SSD loses its power, until then.
+    Cut(usize, Time),
+    /// The operator takes an SSD back that was to leave.
+    Stay(u16),
 }
 
 /// The faults of a world.
@@ -48,11 +54,11 @@ pub(super) struct Chaos {
     /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
     pub(super) has_overlap: bool,
     /// Some fault still acts until then, also if the daemon has not noticed it.
-    disturbed_until: Time,
+    pub(super) disturbed_until: Time,
 }
 
 /// The kind of fault that only happens when voters are asked to hold a map.
-pub(super) const TEAR: usize = 11;
+pub(super) const TEAR: usize = 16;
 /// A fault that is aimed happens within so many us.
 const AIMED: u32 = 400_000;
 /// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
@@ -126,6 +132,9 @@ impl World {
                 Ending::Torn(daemon, ssds) => self.torn(daemon, ssds),
                 Ending::NewDaemon => self.new_daemon(),
                 Ending::Heal(ssd) => self.nodes[ssd].bench.faults.clear(),
+                Ending::Die(client, until) => self.client_dies(client, until),
+                Ending::Cut(ssd, until) => self.power_is_cut(ssd, until),
+                Ending::Stay(ssd) => self.stays(ssd),
             }
         }
         if now >= self.chaos.next_at && now < self.chaos.until {
@@ -179,6 +188,11 @@ impl World {
             7 => self.spoil_media(),
             8 => self.stall_kernel(),
             9 => self.set_apart(),
+            11 => self.late_data(),
+            12 => self.hand_on(),
+            13 => self.overtake(),
+            14 => self.drain_any(),
+            15 => self.lose_last(),
             TEAR => self.begin_tear(),
             _ => self.begin_storm(),
         };
@@ -233,41 +247,6 @@ impl World {
         Some(format!("SSD {ssd} is killed, for {} ms", span.as_ns() / 1_000_000))
     }
 
-    /// The power of an SSD goes, between two steps or inside a write to its media.
-    fn cut_power(&mut self) -> Option<String> {
-        let ssd = self.any(self.nodes.len());
-        let has_copies = self.shape.volumes.iter().all(|volume| volume.replicas > 1);
-        let may = has_copies && !self.chaos.is_lossy && self.nodes[ssd].is_up() && self.is_whole();
-        may.then_some(())?;
-        let is_disturbed = self.post.now < self.chaos.disturbed_until || self.shape.delays.late_1_of > 0;
-        (self.chaos.is_lossy, self.chaos.has_overlap) = (true, is_disturbed);
-        if self.chaos.dice.below(2) == 0 {
-            let span = self.chaos.span(23);
-            self.post.stats.fault(Fault::PowerCut);
-            self.down(ssd, false);
-            self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
-            let ms = span.as_ns() / 1_000_000;
-            // Without a daemon no map drops the SSD before it is back.
-            let beside =
-                if self.shape.both && self.chaos.dice.below(2) == 0 { self.end_daemon() } else { None };
-            let beside = beside.map_or(String::new(), |what| format!("; {what}"));
-            return Some(format!("SSD {ssd} loses its power, for {ms} ms{beside}"));
-        }
-        let (ops, seed) = (1 + self.chaos.dice.below(60), self.chaos.dice.bits());
-        self.nodes[ssd].bench.power.arm(ops.into(), seed);
-        Some(format!("SSD {ssd} loses its power inside its write number {ops} from now on"))
-    }
-
-    /// An armed power cut has happened. By now the daemon may have lost another SSD.
-    pub(super) fn lost_power(&mut self, ssd: usize) {
-        self.post.stats.fault(Fault::CutInWrite);
-        self.chaos.has_overlap |= self.post.now < self.chaos.disturbed_until || !self.is_whole();
-        self.down(ssd, false);
-        let span = self.chaos.span(23);
-        self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
-        self.say(|| format!("SSD {ssd} lost its power inside a write"));
-    }
-
     fn cut_link(&mut self) -> Option<String> {
         let ssd = u16::try_from(self.any(self.nodes.len())).expect("few");
         let span = self.chaos.span(22);
@@ -292,7 +271,7 @@ impl World {
         ))
     }
 
-    fn end_daemon(&mut self) -> Option<String> {
+    pub(super) fn end_daemon(&mut self) -> Option<String> {
         let span = self.chaos.span(21);
         let now = self.post.now;
         let daemon = self.daemons.last_mut()?;
@@ -349,8 +328,9 @@ impl World {
         // An SSD may be out where others have all of its places. The daemon may not have noticed that one has
         // lost writes.
         let is_well = |ssd: &SsdView| {
-            let has_state =
-                self.content(ssd.index) == Some(ssd.incarnation) && matches!(ssd.state, State3::In);
+            // The number of a witness's content does not matter: it has no blocks.
+            let is_same = ssd.is_witness || self.content(ssd.index) == Some(ssd.incarnation);
+            let has_state = is_same && !ssd.leaves && matches!(ssd.state, State3::In);
             (has_state || ssd.state == State3::Out) && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
         };
         let copies =
@@ -378,6 +358,7 @@ impl World {
                 Ending::NewDaemon => self.new_daemon(),
                 Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
                 Ending::Tear(..) | Ending::Torn(..) => {}
+                Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) => {}
             }
         }
         for ssd in 0..self.nodes.len() {

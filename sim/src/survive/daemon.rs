@@ -7,8 +7,10 @@
 //! ```
 //! The shell around them (gRPC, threads) is not here: a call arrives as a request of the core.
 
+use crate::survive::clock::Clock;
 use crate::survive::end::{News as QueueNews, Port, Queue, Who};
-use crate::survive::wire::{Body, Host, Item, Post};
+use crate::survive::shape::Shape;
+use crate::survive::wire::{Body, Called, Host, Item, Post};
 use gnstor_base::time::Time;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Command, Core, CoreConfig, Effect, MapFormat, Stop, Ticket};
@@ -31,16 +33,26 @@ struct Line {
     link: Link,
     queue: Option<Queue>,
     dial: Option<(Queue, Reconnect, u64)>,
+    /// The daemon was told that it is.
+    is_there: bool,
 }
 
 /// A daemon.
 pub(super) struct Daemon {
     pub(super) number: u64,
     pub(super) core: Core,
+    /// The time as it sees it.
+    clock: Clock,
     lines: Vec<Line>,
     /// The calls without an answer, and when they came.
     pub(super) calls: BTreeMap<Ticket, (usize, u64, Time)>,
+    /// What the operator asked that is not answered yet, and the answers.
+    operators: BTreeMap<Ticket, Option<Called>>,
     next_ticket: u64,
+    /// The epochs of maps that it asked voters to hold, and when first.
+    holds: BTreeMap<u64, Time>,
+    /// The SSDs that are lost, and when it heard of that.
+    lost: BTreeMap<u16, Time>,
     watches: bool,
     pub(super) stopped: Option<Stop>,
     /// It asks voters to hold a map.
@@ -60,11 +72,13 @@ fn no_way() -> Reconnect {
 
 impl Daemon {
     /// The daemon with this number, in the order of their starts. It has no connection yet.
-    pub(super) fn new(number: u64, now: Time, (ssds, bytes, groups): (u16, u64, u32)) -> Self {
+    pub(super) fn new(number: u64, now: Time, shape: &Shape, clock: Clock) -> Self {
+        let (ssds, bytes, now) = (shape.ssds, shape.ssd_bytes(), clock.shows(now));
         let config = CoreConfig {
-            groups,
+            groups: shape.groups,
             instance: 1 + number,
             map_format: MapFormat::Three,
+            has_witness: shape.witness,
             // It is off in virtual time as well: nothing here may take its pause for an SSD's.
             ..CoreConfig::default()
         };
@@ -80,13 +94,17 @@ impl Daemon {
                 queue,
                 reconnect: Some(no_way()),
             };
-            Line { link: Link::new(port, COMMAND, ms(now)), queue: None, dial: None }
+            Line { link: Link::new(port, COMMAND, ms(now)), queue: None, dial: None, is_there: true }
         };
         Self {
             number,
+            clock,
             core: Core::new(config, &vec![bytes; ssds.into()]),
             lines: (0..ssds).map(line).collect(),
             calls: BTreeMap::new(),
+            operators: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            lost: BTreeMap::new(),
             next_ticket: 0,
             watches: false,
             stopped: None,
@@ -100,19 +118,41 @@ impl Daemon {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.calls.insert(ticket, (client, call, now));
-        self.core.request(ms(now), ticket, request);
+        self.core.request(self.ms(now), ticket, request);
     }
 
-    /// The operator asks, and does not wait for the answer.
-    pub(super) fn operator(&mut self, now: Time, request: Request) {
+    /// The operator asks. [`Self::answer`] has the answer when there is one.
+    pub(super) fn operator(&mut self, now: Time, request: Request) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.core.request(ms(now), ticket, request);
+        self.operators.insert(ticket, None);
+        self.core.request(self.ms(now), ticket, request);
+        ticket
+    }
+
+    /// The answer to an operator.
+    pub(super) fn answer(&self, ticket: Ticket) -> Option<&Called> {
+        self.operators.get(&ticket).and_then(Option::as_ref)
+    }
+
+    /// When it heard the last time that the SSD is lost.
+    pub(super) fn lost_at(&self, ssd: u16) -> Time {
+        self.lost.get(&ssd).copied().unwrap_or(Time::ZERO)
+    }
+
+    /// When it asked voters first to hold the map of this epoch.
+    pub(super) fn held_at(&self, epoch: u64) -> Option<Time> {
+        self.holds.get(&epoch).copied()
+    }
+
+    /// The time that its clock shows, ms.
+    pub(super) fn ms(&self, now: Time) -> u64 {
+        ms(self.clock.shows(now))
     }
 
     /// Takes what arrived on a connection.
     pub(super) fn arrived(&mut self, post: &mut Post, conn: u32, body: Body) {
-        let now = ms(post.now);
+        let now = self.ms(post.now);
         for line in &mut self.lines {
             if let Some(queue) = line.queue.as_mut().filter(|queue| queue.conn == conn) {
                 queue.arrived(body);
@@ -145,7 +185,7 @@ impl Daemon {
         if post.now < self.still_until {
             return self.still_until;
         }
-        let now = ms(post.now);
+        let now = self.ms(post.now);
         if self.core.next_event().is_some_and(|at| at <= now) {
             self.core.step(now);
         }
@@ -156,7 +196,7 @@ impl Daemon {
             [line.link.wakes_at(), looks, dials]
         });
         let next = lines.flatten().chain(self.core.next_event()).min();
-        next.map_or(Time::NEVER, |at| Time::from_ns(at.max(now + 1) * 1_000_000))
+        next.map_or(Time::NEVER, |at| self.clock.reaches(Time::from_ns(at.max(now + 1) * 1_000_000)))
     }
 
     fn carry_out(&mut self, post: &mut Post) -> bool {
@@ -165,12 +205,17 @@ impl Daemon {
             any = true;
             match effect {
                 Effect::Command { id, ssd, command } => {
-                    self.has_news |= matches!(command, Command::MapHold { .. });
+                    if let Command::MapHold { map, .. } = &command {
+                        self.has_news = true;
+                        self.holds.entry(map.epoch).or_insert(post.now);
+                    }
                     self.lines[usize::from(ssd)].link.give(id, command);
                 }
                 Effect::Reply { ticket, result } => {
                     if let Some((client, call, _)) = self.calls.remove(&ticket) {
                         post.say(Item::Answer { client, call, result: Box::new(result) });
+                    } else if let Some(answer) = self.operators.get_mut(&ticket) {
+                        *answer = Some(result);
                     }
                 }
                 Effect::Serving => post.note(|| format!("daemon {} serves", self.number)),
@@ -182,13 +227,14 @@ impl Daemon {
         }
         if !self.watches && self.core.has_voters() {
             self.watches = true;
-            self.lines.iter_mut().for_each(|line| line.link.watch_closely(ms(post.now)));
+            let now = self.ms(post.now);
+            self.lines.iter_mut().for_each(|line| line.link.watch_closely(now));
         }
         any
     }
 
     fn attend(&mut self, post: &mut Post) -> bool {
-        let (now, mut any) = (ms(post.now), false);
+        let (now, mut any) = (self.ms(post.now), false);
         for at in 0..self.lines.len() {
             let ssd = u16::try_from(at).expect("at most 64");
             let line = &mut self.lines[at];
@@ -207,11 +253,16 @@ impl Daemon {
                     Output::Answer(id, answer) => self.core.completed(now, id, answer),
                     Output::News(News::Lost(why)) => {
                         post.note(|| format!("daemon {} lost SSD {ssd}: {why}", self.number));
-                        self.core.ssd_lost(ssd, why);
+                        if line.is_there {
+                            self.lost.insert(ssd, post.now);
+                        }
+                        line.is_there = false;
+                        self.core.ssd_lost(now, ssd, why);
                     }
                     Output::News(News::Found) => {
                         post.note(|| format!("daemon {} found SSD {ssd}", self.number));
-                        self.core.ssd_found(ssd);
+                        line.is_there = true;
+                        self.core.ssd_found(now, ssd);
                     }
                     Output::News(News::Condition(_)) => {}
                     Output::Dial(reconnect) => {

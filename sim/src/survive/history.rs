@@ -7,10 +7,10 @@
 //!   begin_read: the newest that is acknowledged --> ended: is what it found that, or newer?
 //! ```
 
+mod maps;
+
 use crate::dice::Dice;
 pub(super) use crate::survive::blocks::{BLOCK, Found, data_of, found_in};
-use crate::survive::changes::{changes, shown};
-use crate::survive::stats::Stats;
 use gnstor_base::time::Time;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
@@ -151,23 +151,6 @@ impl History {
 
     pub(super) fn lives(&self) -> Vec<VolumeEntry> {
         self.volumes.values().filter(|volume| !volume.dying).map(|volume| volume.entry.clone()).collect()
-    }
-
-    /// A map was seen on the wire. Two maps of one epoch are never active. Counts what a new one changes.
-    pub(super) fn map(&mut self, map: &Arc<AnyMap>, stats: &mut Stats, now: Time) {
-        if let Some(known) = self.maps.get(&map.epoch()) {
-            if known != map {
-                let facts = format!("epoch {}: {} and {}", map.epoch(), shown(known), shown(map));
-                self.broken(now, "two maps of one epoch are active (rule 2b)", facts);
-            }
-            return;
-        }
-        let newest = self.maps.last_key_value();
-        if let Some((_, before)) = newest.filter(|(epoch, _)| **epoch < map.epoch()) {
-            changes(before, map).into_iter().for_each(|change| stats.change(change));
-            self.has_news = true;
-        }
-        self.maps.insert(map.epoch(), Arc::clone(map));
     }
 
     /// A client was told that it has a write lease.
@@ -357,24 +340,6 @@ impl History {
                 }
             }
         }
-    }
-
-    /// Whether a map behind the one of that read took the block's place from the SSD, or gave it to another
-    /// content.
-    fn dropped_since(&self, entry: &VolumeEntry, vba: u32, seen: &Seen) -> bool {
-        let row = |map: &AnyMap| {
-            let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
-            let serves = map.row(group).flatten().any(|place| place.ssd == seen.ssd && !place.filling);
-            let content = match map {
-                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|s| (s.uuid, s.incarnation)),
-                AnyMap::Two(_) => None,
-            };
-            (serves, content)
-        };
-        let Some((_, map)) = self.maps.range(..=seen.epoch).next_back() else { return true };
-        let before = row(map);
-        let is_drop = |now: (bool, Option<_>)| before.0 && !now.0 || now.1 != before.1;
-        self.maps.range(seen.epoch + 1..).any(|(_, map)| is_drop(row(map)))
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Starts and ends of daemons and SSDs.
 
+use crate::survive::clock::Clock;
 use crate::survive::daemon::Daemon;
-use crate::survive::stats::Path;
+use crate::survive::stats::{Fault, Path};
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
 
@@ -10,14 +11,24 @@ impl World {
     pub(super) fn new_daemon(&mut self) {
         self.daemon_number += 1;
         let (now, number) = (self.post.now, self.daemon_number);
-        let of = (self.shape.ssds, self.shape.ssd_bytes(), self.shape.groups);
-        self.daemons.push(Daemon::new(number, now, of));
+        let clock = self.draw_clock();
+        self.daemons.push(Daemon::new(number, now, &self.shape, clock));
         self.clients.iter_mut().for_each(|client| client.daemon = number);
         self.say(|| format!("daemon {number} starts"));
         self.wake_daemons(now);
         if number > 1 {
             self.aim();
         }
+    }
+
+    /// A clock of this world, for an SSD or a daemon.
+    pub(super) fn draw_clock(&mut self) -> Clock {
+        let most = self.shape.drift_ppm;
+        let drawn = self.clocks.below(2 * most + 1).cast_signed() - most.cast_signed();
+        if drawn != 0 {
+            self.post.stats.fault(Fault::Drift);
+        }
+        Clock::new(drawn)
     }
 
     /// A daemon that was deposed ends; if it was the newest one, another one starts.
@@ -45,6 +56,7 @@ impl World {
             let now = self.post.now;
             self.history.broken(now, "an SSD cannot be stopped", format!("SSD {ssd}: {cause}"));
         }
+        self.nodes[ssd].stopped_at = self.post.now;
         let index = self.nodes[ssd].index;
         let hear: &[Way] = if is_silent { &[] } else { &[Way::Down] };
         for conn in self.post.find(|conn| conn.ssd == index) {
@@ -64,6 +76,7 @@ impl World {
         if let Err(cause) = self.nodes[ssd].start() {
             return self.history.broken(now, "an SSD does not start", format!("SSD {ssd}: {cause}"));
         }
+        self.nodes[ssd].started_at = now;
         let is_lossy = self.nodes[ssd].worker().is_some_and(|worker| worker.ssd().boot().is_lossy());
         if is_lossy {
             self.post.stats.path(Path::Lossy);

@@ -8,20 +8,23 @@
 //! | module | what |
 //! |---|---|
 //! | `shape` | what a seed draws |
-//! | `world`, `life`, `chaos`, `storm` | the loop, starts and ends, the faults |
-//! | `rest`, `drill`, `swap`, `audit` | the end of a world |
+//! | `world`, `life`, `clock` | the loop, starts and ends, clocks that run off |
+//! | `chaos`, `power`, `storm`, `aimed`, `operator` | the faults, and what the operator does |
+//! | `rest`, `drill`, `swap`, `rot`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
-//! | `history`, `blocks`, `changes` | the checkers, the data, and what maps change |
+//! | `history`, `reach`, `blocks`, `changes` | the checkers, the data, and what maps change |
 //! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
 
+mod aimed;
 mod audit;
 mod blocks;
 pub mod campaign;
 mod changes;
 mod chaos;
 mod client;
+mod clock;
 mod daemon;
 mod drill;
 mod driver;
@@ -29,9 +32,13 @@ mod end;
 mod history;
 mod life;
 mod node;
+mod operator;
 mod peers;
 pub mod planted;
+mod power;
+mod reach;
 mod rest;
+mod rot;
 mod shape;
 pub mod stats;
 mod storm;

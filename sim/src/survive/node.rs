@@ -7,6 +7,7 @@
 //!                              '------- media ------> reopen ------'
 //! ```
 
+use crate::survive::clock::Clock;
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Body, Post, Way};
 use gnstor_base::controller::{
@@ -39,8 +40,13 @@ pub(super) struct Node {
     /// `None`: it has no power, or its process is dead.
     worker: Option<Worker>,
     regions: Vec<Arc<HostRegion>>,
+    /// The time as it sees it.
+    clock: Clock,
     /// Grows with each start.
     pub(super) life: u32,
+    /// When it was last stopped, and started.
+    pub(super) stopped_at: Time,
+    pub(super) started_at: Time,
     /// Its process does nothing before.
     pub(super) still_until: Time,
     /// Since when it does nothing.
@@ -59,7 +65,7 @@ pub(super) struct Node {
 
 impl Node {
     /// An empty SSD.
-    pub(super) fn new(config: SsdConfig, uuid: [u8; 16]) -> Result<Self, SsdError> {
+    pub(super) fn new(config: SsdConfig, uuid: [u8; 16], clock: Clock) -> Result<Self, SsdError> {
         let pages = config.capacity_bytes / u64::from(BLOCK_BYTES);
         let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
         let power = Arc::new(Power::steady());
@@ -73,7 +79,10 @@ impl Node {
             bench,
             worker: None,
             regions: Vec::new(),
+            clock,
             life: 0,
+            stopped_at: Time::ZERO,
+            started_at: Time::ZERO,
             still_until: Time::ZERO,
             still_since: Time::ZERO,
             inbox: VecDeque::new(),
@@ -94,6 +103,10 @@ impl Node {
         self.worker = Some(worker);
         self.life += 1;
         (self.still_until, self.still_since) = (Time::ZERO, Time::ZERO);
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -156,7 +169,7 @@ impl Node {
         let Some(worker) = &mut self.worker else { return Time::NEVER };
         if self.still_since > Time::ZERO {
             if now >= self.still_since + PAUSE {
-                worker.resumed(now);
+                worker.resumed(self.clock.shows(now));
             }
             self.still_since = Time::ZERO;
         }
@@ -166,12 +179,13 @@ impl Node {
         }
         for _ in 0..MOST_STEPS {
             let Some(worker) = &mut self.worker else { return Time::NEVER };
-            worker.step(now);
+            worker.step(self.clock.shows(now));
             self.pump(post);
             if self.bench.power.is_cut() {
                 return Time::NEVER;
             }
             let next = self.worker.as_ref().and_then(Worker::next_event).unwrap_or(Time::NEVER);
+            let next = self.clock.reaches(next);
             if next > now {
                 return next;
             }
@@ -180,17 +194,18 @@ impl Node {
     }
 
     fn take(&mut self, now: Time, conn: u32, body: Body) {
+        let shown = self.clock.shows(now);
         let Some(worker) = &mut self.worker else { return };
         let key = QueueKey(conn);
         match body {
             Body::Open(request) => {
-                let opened = worker.open_queue(now, key, &request);
+                let opened = worker.open_queue(shown, key, &request);
                 if opened.is_ok() {
                     self.queues.insert(conn);
                 }
                 self.opened.push((conn, opened));
             }
-            Body::Capsule(sqe) if self.queues.contains(&conn) => worker.submit(now, key, &sqe),
+            Body::Capsule(sqe) if self.queues.contains(&conn) => worker.submit(shown, key, &sqe),
             Body::Moved { transfer, local, data, outcome } => {
                 let moves = self.moves.entry(conn).or_default();
                 let Some(at) = moves.iter().position(|of| *of == transfer) else { return };
@@ -198,7 +213,7 @@ impl Node {
                 if let (Some(local), Outcome::Done { .. }) = (local, outcome) {
                     write(&self.regions, local, &data);
                 }
-                worker.transferred(now, transfer, outcome);
+                worker.transferred(shown, transfer, outcome);
             }
             Body::Closed => self.close(now, conn),
             _ => {}
@@ -206,6 +221,7 @@ impl Node {
     }
 
     fn close(&mut self, now: Time, conn: u32) {
+        let now = self.clock.shows(now);
         let Some(worker) = &mut self.worker else { return };
         if self.queues.remove(&conn) {
             worker.close_queue(now, QueueKey(conn));
@@ -229,7 +245,7 @@ impl Node {
                 }
                 Effect::Push { .. } => self.push(post, effect),
                 Effect::Complete { queue, cqe, at, .. } => {
-                    post.send_from(at, queue.0, Way::Down, Body::Response(cqe));
+                    post.send_from(self.clock.reaches(at), queue.0, Way::Down, Body::Response(cqe));
                 }
                 Effect::Admitted { .. } => {}
                 Effect::Close { queue } => {
@@ -254,9 +270,10 @@ impl Node {
         let real = if data.len() == BLOCK_BYTES as usize { block_sum(&data) } else { 0 };
         let is_bad = sum.is_some_and(|sum| sum != real);
         let name = (queue.0, transfer.0);
+        let shown = self.clock.shows(post.now);
         let Some(worker) = &mut self.worker else { return };
         match role {
-            PushRole::Alone if is_bad => worker.transferred(post.now, transfer, Outcome::BadChecksum),
+            PushRole::Alone if is_bad => worker.transferred(shown, transfer, Outcome::BadChecksum),
             PushRole::Alone => {
                 self.moves.entry(queue.0).or_default().push(transfer);
                 post.send(queue.0, Way::Down, Body::Push { transfer: Some(transfer), remote, data });
@@ -270,9 +287,10 @@ impl Node {
                 if let PushRole::Last(reply) = role {
                     let failure = self.failed.remove(&name);
                     if failure.is_none() {
-                        post.send_from(reply.at, queue.0, Way::Down, Body::Response(reply.cqe));
+                        let at = self.clock.reaches(reply.at);
+                        post.send_from(at, queue.0, Way::Down, Body::Response(reply.cqe));
                     }
-                    worker.transferred(post.now, transfer, failure.unwrap_or(Outcome::Done { sum: 0 }));
+                    worker.transferred(shown, transfer, failure.unwrap_or(Outcome::Done { sum: 0 }));
                 }
             }
         }
@@ -281,7 +299,12 @@ impl Node {
     /// Another SSD answered a question, or did not.
     pub(super) fn answered(&mut self, now: Time, ask: AskId, answer: Option<(&Cqe, &[u8])>) {
         if let Some(worker) = &mut self.worker {
-            worker.answered(now, ask, answer.map(|(cqe, _)| cqe), answer.map_or(&[], |(_, data)| data));
+            worker.answered(
+                self.clock.shows(now),
+                ask,
+                answer.map(|(cqe, _)| cqe),
+                answer.map_or(&[], |(_, data)| data),
+            );
         }
     }
 }

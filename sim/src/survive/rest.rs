@@ -2,12 +2,11 @@
 //! The course of a world: load and faults, then rest. Without faults everything must heal within 60 s of
 //! virtual time, by itself, but for what only an operator may decide. Then media and reads are audited.
 
+use crate::survive::client::Client;
 use crate::survive::history::seconds;
 use crate::survive::stats::Path;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
-use gnstor_daemon::core::request::Request;
-use gnstor_proto::placement::map3::State3;
 
 /// Everything is well within this time after the last fault.
 const HEALS: Span = Span::from_ms(60_000);
@@ -17,8 +16,6 @@ const FIRST_WRITE: Span = Span::from_ms(3_000);
 const SOON: Span = Span::from_ms(20);
 /// Interval of looks whether it is.
 const LOOK: Span = Span::from_ms(250);
-/// Looks at an absent SSD that is there until the operator calls its copies lost: 10 s.
-const PATIENCE: u32 = 40;
 /// A read has brought data so long after that: an open may have to wait for a settle.
 const FIRST_READ: Span = Span::from_ms(15_000);
 /// Clients read so long after that.
@@ -38,15 +35,18 @@ impl World {
         if !self.heals() || self.shape.drills && !(self.drill() && self.heals()) {
             return;
         }
+        if self.shape.witness {
+            self.post.stats.path(Path::Witnessed);
+        }
         if self.shape.swaps && !(self.swap() && self.heals()) {
+            return;
+        }
+        if !self.take_back() || self.shape.rots && !(self.rot() && self.heals()) {
             return;
         }
         self.say(|| "all is at rest".into());
         self.audit();
-        for client in &mut self.clients {
-            client.read_only();
-        }
-        (0..self.clients.len()).for_each(|client| self.wake_client(client, self.post.now));
+        self.clients_read();
         let read = self.post.stats.of_path(Path::ReadDone);
         let (most, has_volumes) = (self.post.now + FIRST_READ, !self.history.lives().is_empty());
         self.run(self.post.now + READS);
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Waits until all is well. Returns false if something is wrong.
-    fn heals(&mut self) -> bool {
+    pub(super) fn heals(&mut self) -> bool {
         let end = self.post.now + HEALS;
         while !self.is_at_rest() {
             if self.post.now >= end {
@@ -96,38 +96,15 @@ impl World {
         true
     }
 
+    /// From now on clients open volumes again, and read.
+    pub(super) fn clients_read(&mut self) {
+        self.clients.iter_mut().for_each(Client::read_only);
+        (0..self.clients.len()).for_each(|client| self.wake_client(client, self.post.now));
+    }
+
     fn is_at_rest(&self) -> bool {
         let has_answered = self.daemons.iter().all(|daemon| daemon.calls.is_empty());
         has_answered && self.is_whole() && self.clients.iter().all(|client| client.is_at_rest())
-    }
-
-    /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
-    /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
-    pub(super) fn operate(&mut self) {
-        let now = self.post.now.as_ns() / 1_000_000;
-        let leader = self.leader().map(|daemon| daemon.number);
-        let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
-        let Some(fleet) = daemon.core.fleet() else { return };
-        for ssd in fleet.ssds.iter().filter(|ssd| ssd.flaps) {
-            if daemon.core.resume(now, ssd.index).is_ok() {
-                self.post.stats.path(Path::OperatorHelped);
-            }
-        }
-        let waits = fleet.ssds.iter().filter(|ssd| ssd.state == State3::Absent && ssd.away.is_none());
-        let waits: Vec<u16> = waits.map(|ssd| ssd.index).collect();
-        let stands_still = self.nodes.iter().any(|node| node.still_until > self.post.now);
-        if self.chaos.has_overlap && !waits.is_empty() && !stands_still && fleet.next.is_none() {
-            self.patience += 1;
-            if self.patience.is_multiple_of(PATIENCE) {
-                self.history.lose_data();
-                self.post.stats.path(Path::CalledLost);
-                for ssd in waits {
-                    self.post.note(|| format!("the operator calls the copies of SSD {ssd} lost"));
-                    daemon.operator(self.post.now, Request::Resume { ssd, lose_data: true });
-                }
-            }
-        }
-        self.wake_daemons(self.post.now);
     }
 
     pub(super) fn unrest(&self) -> String {

@@ -19,6 +19,21 @@ pub(super) struct VolumeShape {
     pub(super) chunk_shift: u8,
 }
 
+/// One of these.
+fn of(dice: &mut Dice, list: &[u32]) -> u32 {
+    list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
+}
+
+impl VolumeShape {
+    fn draw(dice: &mut Dice) -> Self {
+        Self {
+            blocks: of(dice, &[8, 16, 32, 64]),
+            replicas: u8::try_from(of(dice, &[1, 2, 2, 3, 3])).expect("small"),
+            chunk_shift: u8::try_from(dice.below(4)).expect("small"),
+        }
+    }
+}
+
 /// How often a fault is drawn, beside the others; 0: never.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Odds {
@@ -33,6 +48,11 @@ pub(super) struct Odds {
     pub(super) stall: u32,
     pub(super) apart: u32,
     pub(super) storm: u32,
+    pub(super) late_data: u32,
+    pub(super) hand_on: u32,
+    pub(super) overtaken: u32,
+    pub(super) drain: u32,
+    pub(super) last_lost: u32,
 }
 
 impl Odds {
@@ -53,9 +73,30 @@ impl Odds {
     }
 
     /// All kinds.
-    pub(super) fn all(&self) -> [u32; 11] {
-        let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm } = *self;
-        [reset, still, kill, power, cut, daemon, client, media, stall, apart, storm]
+    pub(super) fn all(&self) -> [u32; 16] {
+        let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, .. } = *self;
+        let Self { late_data, hand_on, overtaken, drain, last_lost, .. } = *self;
+        [
+            reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, late_data, hand_on,
+            overtaken, drain, last_lost,
+        ]
+    }
+
+    /// The odds of faults that are aimed at one schedule each. The last one loses copies: no further block is
+    /// judged then.
+    fn draw_aimed(self, dice: &mut Dice) -> Self {
+        let mut odd = |one_in: u32, weight: u32| {
+            let drawn = 1 + dice.below(weight);
+            if dice.below(one_in) == 0 { drawn } else { 0 }
+        };
+        Self {
+            late_data: odd(3, 6),
+            hand_on: odd(4, 4),
+            overtaken: odd(4, 6),
+            drain: odd(3, 4),
+            last_lost: odd(12, 3),
+            ..self
+        }
     }
 }
 
@@ -103,22 +144,90 @@ pub(super) struct Shape {
     pub(super) drills: bool,
     /// When all is whole, an SSD is exchanged for an empty one.
     pub(super) swaps: bool,
+    /// When all is whole, bits of stored blocks flip, and the operator orders a scrub.
+    pub(super) rots: bool,
+    /// Clocks of SSDs and daemons run off by so many millionths, at most.
+    pub(super) drift_ppm: u32,
+    /// Calls with a request id are sent twice.
+    pub(super) repeats: bool,
+    /// Clients say that they follow a map in which SSDs come in.
+    pub(super) follows: bool,
+    /// The last SSD votes and holds no blocks: the array has two others.
+    pub(super) witness: bool,
 }
+
+/// Draws that came later, so that the earlier ones stay as they are.
+struct Later {
+    odds: Odds,
+    rots: bool,
+    drift_ppm: u32,
+    repeats: bool,
+    follows: bool,
+    witness: bool,
+    /// Volumes of eight blocks, many zeroes, short ways and a slow kernel.
+    is_tiny: bool,
+    /// No other fault than this one, again and again: other faults spoil its schedule.
+    only: Option<u32>,
+}
+
+impl Later {
+    fn draw(seed: u64, odds: Odds, ssds: u32) -> Self {
+        let mut dice = Dice::new(seed, 8);
+        let odds = odds.draw_aimed(&mut dice);
+        let mut one_in = |n: u32| dice.below(n) == 0;
+        let (rots, repeats, follows) = (one_in(3), one_in(2), !one_in(4));
+        let (witness, is_tiny) = (one_in(4) && ssds == 3, one_in(6));
+        let drift_ppm = [0, 50, 500, MOST_DRIFT][dice.below(4) as usize];
+        let only = (dice.below(5) == 0).then(|| dice.below(5));
+        Self { odds, rots, drift_ppm, repeats, follows, witness, is_tiny, only }
+    }
+
+    fn change(self, shape: Shape) -> Shape {
+        let Self { odds, rots, drift_ppm, repeats, follows, witness, is_tiny, only } = self;
+        let mut shape = Shape { odds, rots, drift_ppm, repeats, follows, witness, ..shape };
+        if witness {
+            shape.volumes.iter_mut().for_each(|volume| volume.replicas = volume.replicas.min(2));
+        }
+        if is_tiny {
+            for volume in &mut shape.volumes {
+                (volume.blocks, volume.chunk_shift) = (8, 0);
+            }
+            shape.mix = [80, 30, 0];
+            shape.lanes = LANES;
+            shape.pass = shape.pass.max(Span::from_ns(200_000));
+            shape.delays.usual = shape.delays.usual.min(Span::from_ns(50_000));
+            shape.pause = Span::from_ms(1);
+        }
+        match only {
+            Some(only) => shape.with_only(only),
+            None => shape,
+        }
+    }
+}
+
+impl Odds {
+    fn only(number: u32) -> Self {
+        let none = Self::default();
+        match number {
+            0 => Self { late_data: 1, ..none },
+            1 => Self { hand_on: 1, ..none },
+            2 => Self { overtaken: 1, ..none },
+            3 => Self { stall: 1, ..none },
+            _ => Self { last_lost: 1, ..none },
+        }
+    }
+}
+
+/// Two clocks that run off by so much, each its way, are 9 ms apart after a lease of 300 ms. The rules allow
+/// 10 ms.
+const MOST_DRIFT: u32 = 15_000;
 
 impl Shape {
     pub(super) fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 1);
-        let of = |dice: &mut Dice, list: &[u32]| {
-            list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
-        };
         let ssds = of(&mut dice, &[3, 3, 3, 4, 4, 5, 5, 6, 8]);
         let clients = 1 + dice.below(6);
-        let volumes = (0..=dice.below(3)).map(|_| VolumeShape {
-            blocks: of(&mut dice, &[8, 16, 32, 64]),
-            replicas: u8::try_from(of(&mut dice, &[1, 2, 2, 3, 3])).expect("small"),
-            chunk_shift: u8::try_from(dice.below(4)).expect("small"),
-        });
-        let volumes = volumes.collect();
+        let volumes = (0..=dice.below(3)).map(|_| VolumeShape::draw(&mut dice)).collect();
         let odds = Odds::draw(&mut dice);
         // Draws of their own, so that the others stay as they are.
         let mut more = Dice::new(seed, 7);
@@ -129,8 +238,9 @@ impl Shape {
         let pass = Span::from_ns(1_000 * u64::from(of(&mut more, &[0, 0, 20, 200, 2_000])));
         let mut odd = |weight: u32| if more.below(2) == 0 { 0 } else { 1 + more.below(weight) };
         let odds = Odds { stall: odd(6), apart: odd(6), storm: odd(3), ..odds };
+        let later = Later::draw(seed, odds, ssds);
         let late_1_of = of(&mut dice, &[0, 0, 3000, 300, 60]);
-        Self {
+        let shape = Self {
             ssds: u16::try_from(ssds).expect("few"),
             clients: clients as usize,
             lanes: 1 + dice.below(u32::try_from(LANES).expect("few")) as usize,
@@ -161,7 +271,49 @@ impl Shape {
             probes,
             drills,
             swaps,
+            rots: false,
+            drift_ppm: 0,
+            repeats: false,
+            follows: true,
+            witness: false,
+        };
+        later.change(shape)
+    }
+
+    /// One small volume of two copies on three SSDs that many clients use, and one kind of fault.
+    fn with_only(self, number: u32) -> Self {
+        let mut delays = self.delays;
+        (delays.late_1_of, delays.usual) = (0, delays.usual.min(Span::from_ns(50_000)));
+        let volume = VolumeShape { blocks: 8, replicas: 2, chunk_shift: 0 };
+        Self {
+            ssds: 3,
+            clients: self.clients.max(4),
+            lanes: LANES,
+            groups: self.groups.min(4),
+            volumes: vec![volume],
+            lease_ms: if number == 1 { 1_000 } else { self.lease_ms.max(2_000) },
+            mix: [70, if number == 2 { 40 } else { 10 }, 0],
+            pause: Span::from_ms(1),
+            pass: Span::from_ns(200_000),
+            requests: 400,
+            deletes_permille: 0,
+            delays,
+            runs: Span::from_ms(9_000),
+            every: Span::from_ms(1_600),
+            odds: Odds::only(number),
+            depth: 32,
+            both: false,
+            aims: false,
+            early: false,
+            pairs: false,
+            tears: false,
+            ..self
         }
+    }
+
+    /// The SSDs that hold blocks are those below this number.
+    pub(super) fn with_blocks(&self) -> u16 {
+        self.ssds - u16::from(self.witness)
     }
 
     /// An SSD with superblocks of 32 pages. Its power protection fails where a fault says so.

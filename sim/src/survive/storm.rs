@@ -27,6 +27,13 @@ impl World {
     /// A client's kernel makes no pass for some time.
     pub(super) fn stall_kernel(&mut self) -> Option<String> {
         let client = self.any(self.clients.len());
+        if self.chaos.dice.below(2) == 0 {
+            self.post.stats.fault(Fault::Stalled);
+            self.clients[client].stall_when_alone();
+            return Some(format!(
+                "the kernel of client {client} stands still when one SSD has part of a write"
+            ));
+        }
         let beside = self.kill_beside(2);
         // The map changes without the SSD, and once more when it is back.
         let least = if beside.is_empty() { Span::ZERO } else { APART + APART };

@@ -24,7 +24,7 @@ const CALLS: Span = Span::from_ms(500);
 impl World {
     /// Returns false if something is wrong.
     pub(super) fn swap(&mut self) -> bool {
-        let ssd = self.chaos.dice.below(self.shape.ssds.into()) as usize;
+        let ssd = self.chaos.dice.below(self.shape.with_blocks().into()) as usize;
         self.post.stats.path(Path::Swapped);
         self.one_daemon();
         self.say(|| format!("SSD {ssd} is exchanged for an empty one"));
@@ -34,7 +34,7 @@ impl World {
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&self.chaos.dice.bits().to_le_bytes());
         uuid[8..].copy_from_slice(&(self.chaos.dice.bits() | 1).to_le_bytes());
-        match Node::new(self.shape.ssd(index), uuid) {
+        match Node::new(self.shape.ssd(index), uuid, self.nodes[ssd].clock()) {
             Ok(mut node) => {
                 node.life += self.nodes[ssd].life;
                 self.nodes[ssd] = node;
@@ -88,6 +88,11 @@ impl World {
             State3::Out => false,
             State3::In | State3::Full | State3::Spare => return,
         };
+        // One that has left is resumed first.
+        let fleet = self.leader().and_then(|daemon| daemon.core.fleet());
+        if fleet.is_some_and(|fleet| fleet.ssds[usize::from(ssd)].taken_out) {
+            return self.stays(ssd);
+        }
         let leader = self.leader().map(|daemon| daemon.number);
         let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
         if lose_data {

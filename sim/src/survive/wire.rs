@@ -11,6 +11,7 @@
 //! loses the rest. The two ends hear of a reset at different times.
 
 use crate::dice::Dice;
+use crate::survive::aimed::Then;
 use crate::survive::history::seconds;
 use crate::survive::stats::{Fault, Stats};
 use gnstor_base::controller::{Outcome, Remote, TransferId};
@@ -113,6 +114,10 @@ pub(super) struct Post {
     conns: BTreeMap<u32, Conn>,
     /// Directions that are cut, and until when.
     cuts: BTreeMap<(Host, u16, Way), Time>,
+    /// The next data of a client for an SSD is late by so much.
+    pub(super) late_data: BTreeMap<(usize, u16), (Span, Then)>,
+    /// Such data is on its way.
+    pub(super) is_late: Option<(usize, Then)>,
     dice: Dice,
     delays: Delays,
     /// Letters are late from time to time.
@@ -135,6 +140,8 @@ impl Post {
             queue: BTreeMap::new(),
             conns: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            late_data: BTreeMap::new(),
+            is_late: None,
             dice,
             delays,
             is_rough: true,
@@ -194,6 +201,13 @@ impl Post {
         let mut at = from.max(self.now) + delay;
         if let Some(&until) = self.cuts.get(&(state.host, state.ssd, way)).filter(|&&until| until > at) {
             at = until + delay;
+        }
+        if let (Host::Client(client), Way::Up, Body::Moved { data, .. }) = (state.host, way, &body)
+            && !data.is_empty()
+            && let Some((late, then)) = self.late_data.remove(&(client, state.ssd))
+        {
+            at = at + late;
+            self.is_late = Some((client, then));
         }
         let last = &mut state.last[way as usize];
         at = at.max(*last + Span::from_ps(1));
@@ -259,6 +273,7 @@ impl Post {
     pub(super) fn heal(&mut self) {
         self.is_rough = false;
         self.cuts.clear();
+        self.late_data.clear();
     }
 
     /// Something arrives later: its receiver stands still.

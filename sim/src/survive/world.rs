@@ -10,6 +10,7 @@ use crate::agenda::Agenda;
 use crate::dice::Dice;
 use crate::survive::chaos::Chaos;
 use crate::survive::client::Client;
+use crate::survive::clock::Clock;
 use crate::survive::daemon::Daemon;
 use crate::survive::history::History;
 use crate::survive::node::Node;
@@ -47,6 +48,12 @@ pub(super) struct World {
     pub(super) steps: u64,
     /// Looks at which the array waited for its operator.
     pub(super) patience: u32,
+    /// Looks at which a drain waited for its operator.
+    pub(super) leave_patience: u32,
+    /// When a call said last that a client reaches an SSD.
+    pub(super) reached: BTreeMap<(usize, u16), Time>,
+    /// How clocks run off.
+    pub(super) clocks: Dice,
     /// Steps of each actor.
     counts: Vec<u64>,
 }
@@ -66,12 +73,15 @@ enum Actor {
 impl World {
     pub(super) fn new(seed: u64, without: Vec<u64>, logs: bool) -> Result<Self, String> {
         let shape = Arc::new(Shape::draw(seed));
-        let mut ids = Dice::new(seed, 2);
+        let (mut ids, mut clocks) = (Dice::new(seed, 2), Dice::new(seed, 9));
         let mut node = |index: u16| {
             let mut uuid = [0; 16];
             uuid[..8].copy_from_slice(&ids.bits().to_le_bytes());
             uuid[8..].copy_from_slice(&(ids.bits() | 1).to_le_bytes());
-            Node::new(shape.ssd(index), uuid).map_err(|cause| format!("SSD {index}: {cause}"))
+            let most = shape.drift_ppm;
+            let drift = clocks.below(2 * most + 1).cast_signed() - most.cast_signed();
+            Node::new(shape.ssd(index), uuid, Clock::new(drift))
+                .map_err(|cause| format!("SSD {index}: {cause}"))
         };
         let nodes: Vec<Node> = (0..shape.ssds).map(&mut node).collect::<Result<_, _>>()?;
         let clients: Vec<Client> =
@@ -91,6 +101,9 @@ impl World {
             trace: seed,
             steps: 0,
             patience: 0,
+            leave_patience: 0,
+            reached: BTreeMap::new(),
+            clocks,
             counts: vec![0; actors],
             shape,
             post,
@@ -164,6 +177,9 @@ impl World {
             let actor = self.actor(number as usize);
             let next = self.step(actor);
             self.wake(actor, next);
+            if let Some((client, then)) = self.post.is_late.take() {
+                self.data_is_late(client, then);
+            }
             self.wake(Actor::Post, self.post.next_at());
             if self.history.violation.is_some() {
                 return;
@@ -188,9 +204,7 @@ impl World {
             Actor::Node(ssd) => self.step_node(ssd),
             Actor::Client(client) => {
                 let next = self.clients[client].step(&mut self.post, &mut self.history);
-                if std::mem::take(&mut self.history.has_news) {
-                    self.aim();
-                }
+                self.client_has_news(client);
                 next
             }
             Actor::Daemons => {
@@ -211,6 +225,16 @@ impl World {
             }
             Actor::Chaos => self.chaos(),
             Actor::Watch => self.watch(),
+        }
+    }
+
+    fn client_has_news(&mut self, client: usize) {
+        if std::mem::take(&mut self.history.has_news) {
+            self.check_reach();
+            self.aim();
+        }
+        if let Some(ssd) = self.clients[client].alone.take() {
+            self.part_is_alone(ssd);
         }
     }
 
@@ -293,7 +317,8 @@ impl World {
                     let at = of.still_until;
                     return self.post.hold(at, Item::Call { client, daemon, call, request });
                 }
-                of.call(now, (client, call), *request);
+                of.call(now, (client, call), (*request).clone());
+                self.note_reach(client, &request);
                 self.wake(Actor::Daemons, now);
             }
             Item::Answer { client, call, result } => {

@@ -143,8 +143,11 @@ impl Core {
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
+        // The call may have waited for another change. What it says is of the time when it came.
+        let end = self.tickets.get(&ticket).copied();
+        let came_at = end.map_or(now, |end| end.saturating_sub(self.config.request_ms));
         if let Some(volume) = self.volumes.get_mut(&vid) {
-            volume.reaches = says.reaches.map(|ssds| (ssds, now)).or(volume.reaches);
+            volume.reaches = says.reaches.map(|ssds| (ssds, came_at)).or(volume.reaches);
             volume.in_doubt |= says.in_doubt;
             volume.follows |= says.follows_drains;
         }

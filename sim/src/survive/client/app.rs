@@ -2,9 +2,10 @@
 //! The application of a client, and its calls: it opens a volume, works on it, renews its lease, and releases
 //! it.
 
+use super::calls::Call;
 use super::lanes::Work;
-use super::{App, Call, Client, Open};
-use crate::initiator::{Completion, Initiator, Volume};
+use super::{App, Client, Open};
+use crate::initiator::{Initiator, Volume};
 use crate::survive::history::History;
 use crate::survive::shape::Shape;
 use crate::survive::stats::Path;
@@ -12,9 +13,10 @@ use crate::survive::wire::{Called, Post};
 use gnstor_base::time::{Span, Time};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::{Create, Request, Rights, VolumeName};
+use gnstor_proto::placement::AnyMap;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn volume_name(volume: usize) -> VolumeName {
     VolumeName::new(&format!("v{volume}")).expect("letters and digits")
@@ -29,10 +31,14 @@ impl Client {
         number: u64,
         result: Called,
     ) {
+        if self.has_repeated(post, history, number, &result) {
+            return;
+        }
         let Some((call, _)) = self.calls.remove(&number) else { return };
         let now = post.now;
-        if result.is_err() {
+        if let Err(failure) = &result {
             post.stats.path(Path::CallFailed);
+            post.note(|| format!("client {}: {call:?} failed: {}", self.number, failure.message));
         }
         match (call, result) {
             (Call::Create, Ok(Reply::Volume(entry))) => {
@@ -48,6 +54,7 @@ impl Client {
                 self.opened(post, history, volume, lease_ms, writes);
             }
             (Call::Renew, Ok(Reply::Renewed { lease_ms })) => {
+                self.said_reaches(post);
                 if let Some(open) = &mut self.open {
                     open.until = open.asked_at + Span::from_ms(lease_ms.into());
                     open.renew_at = now + Span::from_ms(u64::from(lease_ms) / 3);
@@ -79,7 +86,8 @@ impl Client {
     }
 
     fn rest(&mut self, now: Time) {
-        let ms = 5 + u64::from(self.dice.below(200));
+        let is_wanted = self.wanted.is_some_and(|(_, until)| now < until);
+        let ms = 5 + u64::from(self.dice.below(if is_wanted { 25 } else { 200 }));
         self.app = App::Rest { until: now + Span::from_ms(ms) };
     }
 
@@ -102,7 +110,6 @@ impl Client {
     ) {
         let now = post.now;
         history.exists(&entry);
-        let life = (entry.vid, entry.generation);
         let may_write = writes && lease_ms > 0;
         post.note(|| {
             let VolumeEntry { vid, generation, lease_epoch, .. } = &entry;
@@ -114,21 +121,26 @@ impl Client {
         });
         if may_write {
             post.stats.path(Path::LeaseGranted);
-            history.granted(life, entry.lease_epoch, now);
+            history.granted((entry.vid, entry.generation), entry.lease_epoch, now);
         }
-        let Some(map) = self.map.clone() else {
-            // Without a map there is nothing to do yet.
-            self.open = Some(Open {
-                entry,
-                writes: may_write,
-                lease_ms,
-                until: Time::NEVER,
-                renew_at: Time::NEVER,
-                asked_at: now,
-            });
-            self.app = App::Draining;
-            return;
+        let never = (Time::NEVER, Time::NEVER);
+        let map = self.map.clone();
+        let (until, renew_at) = match may_write && map.is_some() {
+            true => (now + Span::from_ms(lease_ms.into()), now),
+            false => never,
         };
+        // Without a map there is nothing to do yet.
+        self.app = if map.is_some() { App::Working } else { App::Draining };
+        if let Some(map) = map {
+            self.begin_work(&entry, may_write, map);
+        }
+        let (opened_at, asked_at) = (now, now);
+        self.open = Some(Open { entry, writes: may_write, lease_ms, opened_at, until, renew_at, asked_at });
+    }
+
+    /// The kernel begins, and its requests.
+    fn begin_work(&mut self, entry: &VolumeEntry, may_write: bool, map: Arc<AnyMap>) {
+        let blocks = u32::try_from(entry.capacity_blocks).expect("small");
         let volume = Volume {
             vid: entry.vid,
             client: self.id,
@@ -136,31 +148,21 @@ impl Client {
             replicas: entry.replicas,
             chunk_shift: entry.chunk_shift,
             lease_epoch: entry.lease_epoch,
-            blocks: u32::try_from(entry.capacity_blocks).expect("small"),
+            blocks,
             map,
         };
-        let mut twin = Initiator::new(volume, self.sessions.len(), self.shape.depth, self.lanes.count());
-        let sessions = (0u16..).zip(&self.sessions);
-        for (ssd, _) in sessions.filter(|(_, session)| !session.is_up()) {
-            twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });
-        }
-        self.sends.iter_mut().for_each(|sends| *sends = (BTreeMap::new(), 0));
-        self.twin = Some(twin);
+        let (ssds, lanes) = (self.sessions.len(), self.lanes.count());
+        self.begin_kernel(Initiator::new(volume, ssds, self.shape.depth, lanes));
         let Shape { mix, pause, requests, .. } = *self.shape;
-        self.lanes.work = Some(Work {
-            life,
-            blocks: u32::try_from(entry.capacity_blocks).expect("small"),
+        self.lanes.begin(Work {
+            life: (entry.vid, entry.generation),
+            blocks,
             may_write,
             is_writer: entry.writer == Some(self.id),
             left: 1 + self.dice.below(requests),
             mix,
             pause,
         });
-        (self.lanes.in_doubt, self.lanes.is_fenced, self.lanes.wants_renewal) = (false, false, false);
-        let never = (Time::NEVER, Time::NEVER);
-        let (until, renew_at) = if may_write { (now + Span::from_ms(lease_ms.into()), now) } else { never };
-        self.open = Some(Open { entry, writes: may_write, lease_ms, until, renew_at, asked_at: now });
-        self.app = App::Working;
     }
 
     /// The application goes on. Returns when it looks again.
@@ -191,18 +193,23 @@ impl Client {
         if self.rests {
             return Time::NEVER;
         }
-        let volume = self.dice.below(u32::try_from(self.shape.volumes.len()).expect("few")) as usize;
+        let drawn = self.dice.below(u32::try_from(self.shape.volumes.len()).expect("few")) as usize;
+        let wanted = self.wanted.filter(|(_, until)| post.now < *until).map(|(volume, _)| volume);
+        let volume = wanted.unwrap_or(drawn);
+        self.volume = volume;
         let name = volume_name(volume);
-        if !self.reads_only && self.dice.below(1000) < self.shape.deletes_permille {
+        if !self.reads_only && wanted.is_none() && self.dice.below(1000) < self.shape.deletes_permille {
             let living = history.lives().into_iter().filter(|entry| entry.name == name.as_str());
             living.for_each(|entry| history.dies((entry.vid, entry.generation)));
             self.to_make.push(volume);
-            self.call(post, Call::Delete, Request::Delete { name, client: self.id, request_id: None });
+            let request_id = self.request_id();
+            let request = Request::Delete { name, client: self.id, request_id };
+            self.call_twice(post, Call::Delete, request, request_id);
         } else {
             let writes = self.dice.below(100) < 60 && !self.reads_only;
             let lease_ms = self.shape.lease_ms;
             let rights = if writes { Rights::Write { lease_ms } } else { Rights::Read };
-            let request = Request::Open { name, client: self.id, rights, follows_drains: true };
+            let request = Request::Open { name, client: self.id, rights, follows_drains: self.shape.follows };
             self.call(post, Call::Open { writes }, request);
         }
         self.app = App::Calling;
@@ -210,6 +217,7 @@ impl Client {
     }
 
     fn make(&mut self, post: &mut Post, volume: usize) {
+        let request_id = self.request_id();
         let drawn = &self.shape.volumes[volume];
         let create = Create {
             name: volume_name(volume),
@@ -218,11 +226,11 @@ impl Client {
             chunk_shift: drawn.chunk_shift,
             client: self.id,
             labels: String::new(),
-            request_id: None,
+            request_id,
             limits: Limits::default(),
         };
         self.app = App::Calling;
-        self.call(post, Call::Create, Request::Create(create));
+        self.call_twice(post, Call::Create, Request::Create(create), request_id);
     }
 
     fn work(&mut self, post: &mut Post) -> Time {
@@ -249,14 +257,15 @@ impl Client {
         if open.writes && !is_renewing && now >= open.renew_at {
             (open.asked_at, open.renew_at) = (now, Time::NEVER);
             let reaches = (0u32..).zip(&self.sessions).filter(|(_, session)| session.is_up());
+            self.said = reaches.map(|(ssd, _)| 1u64 << ssd).sum();
             let request = Request::Renew {
                 name: VolumeName::new(&open.entry.name).expect("it exists"),
                 client: self.id,
                 lease_epoch: open.entry.lease_epoch,
                 lease_ms: open.lease_ms,
-                reaches: Some(reaches.map(|(ssd, _)| 1u64 << ssd).sum()),
+                reaches: Some(self.said),
                 in_doubt: self.lanes.in_doubt,
-                follows_drains: true,
+                follows_drains: self.shape.follows,
             };
             self.call(post, Call::Renew, request);
         }

@@ -9,18 +9,20 @@
 //!                   Waits --deadline--> Idle: it may be there, or not
 //! ```
 
-use super::session::Session;
+mod hand;
+
+pub(in crate::survive::client) use hand::Hand;
+
 use crate::dice::Dice;
-use crate::initiator::{Data, Host, NO_REPLICA, Outcome, QP_BROKEN, Request, STARTS_OVER};
+use crate::initiator::{Data, NO_REPLICA, Outcome, QP_BROKEN, Request, STARTS_OVER};
 use crate::survive::end::{KEY, Memory, lock};
-use crate::survive::history::{BLOCK, Found, History, Life, ReadOf, data_of, found_in};
+use crate::survive::history::{BLOCK, History, Life, data_of};
 use crate::survive::stats::Path;
 use crate::survive::wire::Post;
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::nvme::{ReadWrite, Sqe};
 use gnstor_proto::slba::Stamp;
 use gnstor_proto::status::{Detail, Refusal};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Blocks of a request, at most.
 pub(super) const MOST: u32 = 16;
@@ -28,6 +30,8 @@ pub(super) const MOST: u32 = 16;
 const FRONT: usize = 64 << 10;
 /// A request that waits looks again after this time, without another map.
 const AGAIN: Span = Span::from_ms(4);
+/// Zeroes that are remembered.
+const ZEROED: usize = 32;
 /// A request ends within this time, or is given up.
 const DEADLINE: Span = Span::from_ms(6_000);
 
@@ -46,6 +50,8 @@ pub(super) struct Op {
     /// For a read: the newest acknowledged stamps when it began, and the SSDs that it asked last.
     floors: Vec<Stamp>,
     ssds: Vec<u16>,
+    /// For a write: the SSDs that a part was sent to.
+    sent_to: BTreeSet<u16>,
     epoch: u64,
 }
 
@@ -90,18 +96,8 @@ pub(super) struct Lanes {
     pub(super) wants_renewal: bool,
     pub(super) is_fenced: bool,
     next_op: u64,
-}
-
-/// The twin's surroundings for one run.
-pub(super) struct Hand<'a> {
-    pub(super) lanes: &'a mut Lanes,
-    pub(super) sessions: &'a [Session],
-    pub(super) post: &'a mut Post,
-    pub(super) history: &'a mut History,
-    /// What is sent to these SSDs still goes to their old queues, and is lost.
-    pub(super) anew: &'a BTreeSet<u16>,
-    /// The index and the command id of each SEND.
-    pub(super) indexes: &'a mut Vec<(u16, u16, u16)>,
+    /// The last zeroes that were acknowledged: block, number of blocks, sequence.
+    zeroed: VecDeque<(u32, u32, u64)>,
 }
 
 /// Memory that a client needs.
@@ -129,6 +125,7 @@ impl Lanes {
             wants_renewal: false,
             is_fenced: false,
             next_op: (number as u64) << 40,
+            zeroed: VecDeque::new(),
         }
     }
 
@@ -138,6 +135,26 @@ impl Lanes {
 
     pub(super) fn is_idle(&self) -> bool {
         self.lanes.iter().all(|lane| matches!(lane, Lane::Idle))
+    }
+
+    /// Works on a volume from now on.
+    pub(super) fn begin(&mut self, work: Work) {
+        self.work = Some(work);
+        (self.in_doubt, self.is_fenced, self.wants_renewal) = (false, false, false);
+        self.zeroed.clear();
+    }
+
+    /// The only SSD that a part of this lane's write was sent to.
+    pub(super) fn sent_alone(&self, lane: usize) -> Option<u16> {
+        let Lane::Runs(op) = &self.lanes[lane] else { return None };
+        op.sent_to.first().copied().filter(|_| op.sent_to.len() == 1)
+    }
+
+    /// Whether later zeroes of some of its blocks are acknowledged, and this lane's write is not.
+    pub(super) fn is_overtaken(&self, lane: usize, sequence: u64) -> bool {
+        let Lane::Runs(op) = &self.lanes[lane] else { return false };
+        let overlaps = |vba: u32, blocks: u32| vba < op.vba + op.blocks && op.vba < vba + blocks;
+        !op.is_zeroes && self.zeroed.iter().any(|(vba, blocks, of)| *of > sequence && overlaps(*vba, *blocks))
     }
 
     /// The oldest request without an end.
@@ -213,6 +230,7 @@ impl Lanes {
             sequence: None,
             floors: Vec::new(),
             ssds: vec![u16::MAX; blocks as usize],
+            sent_to: BTreeSet::new(),
             epoch: self.epoch,
         };
         if is_write {
@@ -269,102 +287,6 @@ impl Lanes {
                 false
             }
             _ => false,
-        }
-    }
-}
-
-impl Host for Hand<'_> {
-    fn next(&mut self, lane: usize) -> Option<Request> {
-        let op = match &self.lanes.lanes[lane] {
-            Lane::Runs(_) => return None,
-            Lane::Waits { op, at, epoch } => {
-                if self.post.now < *at && self.lanes.epoch == *epoch {
-                    return None;
-                }
-                self.post.stats.path(Path::Retry);
-                op.clone()
-            }
-            Lane::Idle => self.lanes.draw(self.post, self.history, lane)?,
-        };
-        let op = Op { epoch: self.lanes.epoch, ..op };
-        let request = Lanes::request(&op, lane);
-        self.lanes.lanes[lane] = Lane::Runs(op);
-        Some(request)
-    }
-
-    fn send(&mut self, lane: usize, ssd: u16, (index, _): (u16, bool), sqe: &Sqe) {
-        let rw = ReadWrite::decode(sqe);
-        let (vba, blocks) = (rw.slba.unpack().map_or(0, |address| address.vba), rw.blocks);
-        self.indexes.push((ssd, sqe.cid.get(), index));
-        let (Some(work), Lane::Runs(op)) = (&self.lanes.work, &mut self.lanes.lanes[lane]) else { return };
-        if op.is_write {
-            self.history.sent(work.life, op.number, (vba, blocks), rw.stamp);
-        } else {
-            (vba..vba + blocks).for_each(|vba| op.ssds[(vba - op.vba) as usize] = ssd);
-        }
-        if let Some(session) = self.sessions.get(usize::from(ssd)).filter(|_| !self.anew.contains(&ssd)) {
-            session.send(self.post, *sqe);
-        }
-    }
-
-    fn ended(&mut self, lane: usize, outcome: Outcome) {
-        let Lane::Runs(mut op) = std::mem::replace(&mut self.lanes.lanes[lane], Lane::Idle) else { return };
-        let Some(work) = &self.lanes.work else { return };
-        let (life, may_write, is_writer) = (work.life, work.may_write, work.is_writer);
-        let now = self.post.now;
-        let number = self.lanes.number;
-        self.post.note(|| {
-            let Op { is_write, is_zeroes, vba, blocks, ref ssds, .. } = op;
-            let what = if is_zeroes {
-                "zeroed"
-            } else if is_write {
-                "wrote"
-            } else {
-                "read"
-            };
-            let Outcome { status, dw0, sequence, .. } = outcome;
-            let how = if status == 0 {
-                "well".into()
-            } else {
-                format!("status {status:#x}, reason {}", dw0 & 0xFF)
-            };
-            let of = if is_write { format!("sequence {sequence}") } else { format!("SSDs {ssds:?}") };
-            format!("client {number} {what} volume {} block {vba}+{blocks}: {how}, {of}", life.0.get())
-        });
-        if outcome.status == 0 {
-            if op.is_write {
-                let path = if op.is_zeroes { Path::ZeroesAcked } else { Path::WriteAcked };
-                self.post.stats.path(if op.fua { Path::FuaAcked } else { path });
-                return self.history.acked(life, (op.number, op.begun), (op.vba, op.blocks), now);
-            }
-            self.post.stats.path(Path::ReadDone);
-            return self.judge(lane, &op, life, is_writer);
-        }
-        if self.lanes.starts_over(self.post, &outcome) && now < op.deadline && (may_write || !op.is_write) {
-            if op.is_write && outcome.sequence > 0 {
-                op.sequence = Some(outcome.sequence);
-            }
-            let epoch = op.epoch;
-            self.lanes.lanes[lane] = Lane::Waits { op, at: now + AGAIN, epoch };
-            return;
-        }
-        self.lanes.failed(self.post, &op);
-    }
-}
-
-impl Hand<'_> {
-    fn judge(&mut self, lane: usize, op: &Op, life: Life, is_writer: bool) {
-        let found: Vec<Found> = {
-            let memory = lock(&self.lanes.memory);
-            let data = &memory[Lanes::address(lane)..][..op.blocks as usize * BLOCK];
-            data.chunks_exact(BLOCK).map(found_in).collect()
-        };
-        let (client, epoch, begun) = (self.lanes.number, op.epoch, op.begun);
-        for (at, found) in found.into_iter().enumerate() {
-            let vba = op.vba + u32::try_from(at).expect("few");
-            let (ssd, floor) = (op.ssds[at], op.floors[at]);
-            let of = ReadOf { life, vba, client, is_writer, ssd, epoch, begun, floor };
-            self.history.read(of, found, self.post.now);
         }
     }
 }

@@ -4,11 +4,13 @@
 //! ```text
 //!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
 //! ```
-//! [`app`] has the application, [`lanes`] its requests, [`session`] its way to each SSD, [`probe`] reads that
-//! must be refused. The map comes from SSDs: it asks one each 100 ms, and each 10 ms while the map may have
+//! [`app`] has the application, [`calls`] its calls, [`kernel`] the passes, [`lanes`] its requests, [`session`]
+//! its way to each SSD, [`probe`] reads that must be refused. The map comes from SSDs: it asks one each 100 ms, and each 10 ms while the map may have
 //! changed.
 
 mod app;
+mod calls;
+mod kernel;
 pub(super) mod lanes;
 mod probe;
 mod session;
@@ -20,35 +22,23 @@ use crate::survive::end::{Memory, Who};
 use crate::survive::history::History;
 use crate::survive::shape::{LANES, Shape};
 use crate::survive::stats::Path;
-use crate::survive::wire::{Body, Host, Item, Post};
+use crate::survive::wire::{Body, Host, Post};
+use calls::{Call, Repeats};
 use gnstor_base::time::{Span, Time};
-use gnstor_daemon::core::request::Request;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::slba::ClientId;
-use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
-use lanes::{Hand, Lanes, memory_bytes};
+use kernel::{Stall, Still};
+use lanes::{Lanes, memory_bytes};
 use probe::Probes;
 use session::{Session, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A call that is not answered within this time is unheard.
-const CALL: Span = Span::from_ms(12_000);
 /// Intervals of questions for the map.
 const CALM: Span = Span::from_ms(100);
 const URGENT: Span = Span::from_ms(10);
-
-/// What a call is for.
-#[derive(Clone, Debug)]
-enum Call {
-    Create,
-    Open { writes: bool },
-    Renew,
-    Release,
-    Delete,
-}
 
 /// What the application is at.
 #[derive(Clone, Debug)]
@@ -71,6 +61,7 @@ struct Open {
     entry: VolumeEntry,
     writes: bool,
     lease_ms: u32,
+    opened_at: Time,
     /// When the lease ends, and when it is to be renewed.
     until: Time,
     renew_at: Time,
@@ -93,8 +84,11 @@ pub(super) struct Client {
     twin: Option<Initiator>,
     /// Its kernel makes no pass before: a pass takes time, and a kernel may stand still.
     passes_at: Time,
-    /// It stands still for so long as soon as a write is sent in part.
-    stalls: Option<Span>,
+    /// It is to stand still, and stands still until a map is followed.
+    stalls: Option<Stall>,
+    still: Option<Still>,
+    /// A part of a write went to this SSD only, and the kernel stands still.
+    pub(super) alone: Option<u16>,
     /// SSDs whose queues are there again, and whose failure the kernel has not taken yet.
     anew: BTreeSet<u16>,
     map: Option<Arc<AnyMap>>,
@@ -102,6 +96,13 @@ pub(super) struct Client {
     open: Option<Open>,
     calls: BTreeMap<u64, (Call, Time)>,
     next_call: u64,
+    repeats: Repeats,
+    /// The volume that it opened last, and one that it is to open.
+    volume: usize,
+    wanted: Option<(usize, Time)>,
+    /// The SSDs that it said last that it reaches.
+    said: u64,
+    late_when_back: Option<(u16, u16, Span)>,
     /// The next question for the map.
     ask_at: Time,
     urgent_until: Time,
@@ -146,12 +147,19 @@ impl Client {
             twin: None,
             passes_at: Time::ZERO,
             stalls: None,
+            still: None,
+            alone: None,
             anew: BTreeSet::new(),
             map: None,
             app: App::Rest { until: Time::ZERO },
             open: None,
             calls: BTreeMap::new(),
             next_call: 0,
+            repeats: Repeats::default(),
+            volume: 0,
+            wanted: None,
+            said: 0,
+            late_when_back: None,
             ask_at: Time::ZERO,
             urgent_until: Time::ZERO,
             next_ssd: number,
@@ -180,12 +188,6 @@ impl Client {
         (self.rests, self.reads_only) = (false, true);
     }
 
-    /// Its kernel makes no pass for so long, from the moment on when a write is sent in part. Its sessions go
-    /// on.
-    pub(super) fn stall(&mut self, span: Span) {
-        self.stalls = Some(span);
-    }
-
     /// Whether it reads a volume without being its writer.
     pub(super) fn is_reader(&self) -> bool {
         self.lanes.work.as_ref().is_some_and(|work| !work.is_writer)
@@ -200,18 +202,11 @@ impl Client {
         self.lanes.forget();
         self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
-        (self.passes_at, self.stalls) = (Time::ZERO, None);
+        (self.passes_at, self.stalls, self.still) = (Time::ZERO, None, None);
+        (self.wanted, self.repeats) = (None, Repeats::default());
         self.anew.clear();
         self.calls.clear();
         self.app = App::Gone { until };
-    }
-
-    fn call(&mut self, post: &mut Post, call: Call, request: Request) {
-        let number = self.next_call;
-        self.next_call += 1;
-        self.calls.insert(number, (call, post.now + CALL));
-        let request = Box::new(request);
-        post.say(Item::Call { client: self.number, daemon: self.daemon, call: number, request });
     }
 
     /// Takes what arrived on a connection.
@@ -282,6 +277,7 @@ impl Client {
         post.stats.path(Path::MapFollowed);
         post.note(|| format!("client {} follows epoch {}: {}", self.number, map.epoch(), shown(&map)));
         self.urgent_until = Time::ZERO;
+        self.kernel_sees(&map, post.now);
         self.lanes.epoch = map.epoch();
         if let Some(twin) = &mut self.twin {
             twin.follow(Arc::clone(&map));
@@ -324,15 +320,8 @@ impl Client {
         for session in &mut self.sessions {
             session.attend(post);
         }
-        let late: Vec<u64> =
-            self.calls.iter().filter(|(_, (_, until))| *until <= now).map(|(&call, _)| call).collect();
-        for call in late {
-            post.stats.path(Path::CallUnheard);
-            let lost = gnstor_daemon::core::failure::Failure::new(GrpcCode::Unavailable, "unheard");
-            self.answered(post, history, call, Err(lost));
-        }
-        let calls = self.calls.values().map(|(_, until)| *until).min();
-        next.min(calls.unwrap_or(Time::NEVER)).max(now + Span::from_ns(1_000))
+        next = next.min(self.late_calls(post, history));
+        next.max(now + Span::from_ns(1_000))
     }
 
     fn ask_for_map(&mut self, now: Time) -> Time {
@@ -351,45 +340,5 @@ impl Client {
             self.ask_at = now + if now < self.urgent_until || self.map.is_none() { URGENT } else { CALM };
         }
         self.ask_at
-    }
-
-    /// Queue pairs that were made anew are used when the kernel has taken the failure of those before.
-    fn reopen(&mut self) {
-        let Some(twin) = self.twin.as_mut().filter(|twin| twin.has_taken_all()) else { return };
-        while let Some(ssd) = self.anew.pop_first() {
-            twin.reopen(ssd, self.shape.depth);
-        }
-    }
-
-    /// The kernel makes its passes. Returns when it goes on.
-    fn run(&mut self, post: &mut Post, history: &mut History) -> Time {
-        let (now, pass) = (post.now, self.shape.pass);
-        if now < self.passes_at {
-            return self.passes_at;
-        }
-        loop {
-            let Some(twin) = &mut self.twin else { return Time::NEVER };
-            let (lanes, sessions, indexes) = (&mut self.lanes, &self.sessions[..], &mut self.indexes);
-            let is_quiet =
-                !twin.run_once(&mut Hand { lanes, sessions, post, history, indexes, anew: &self.anew });
-            for (ssd, cid, index) in self.indexes.drain(..) {
-                self.sends[usize::from(ssd)].0.insert(cid, index);
-            }
-            self.reopen();
-            if self.twin.as_ref().is_some_and(Initiator::is_midway)
-                && let Some(span) = self.stalls.take()
-            {
-                post.stats.path(Path::Stalled);
-                self.passes_at = now + span;
-                return self.passes_at;
-            }
-            if is_quiet {
-                return Time::NEVER;
-            }
-            if pass > Span::ZERO {
-                self.passes_at = now + pass;
-                return self.passes_at;
-            }
-        }
     }
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A clock that runs off: its owner sees other times than those of the world.
+
+use gnstor_base::time::Time;
+
+/// Millionths of a second in a second.
+const MILLION: u64 = 1_000_000;
+
+/// A clock. It shows the world's time, made longer or shorter by some millionths. So it never leaps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Its seconds in a million seconds of the world.
+    rate: u64,
+}
+
+impl Clock {
+    /// A clock that runs off by so many millionths, to one side or the other.
+    pub(super) fn new(ppm: i32) -> Self {
+        Self { rate: MILLION.saturating_add_signed(ppm.into()) }
+    }
+
+    /// The time that it shows.
+    pub(super) fn shows(self, at: Time) -> Time {
+        if at == Time::NEVER { at } else { Time::from_ps(scaled(at.as_ps(), self.rate, MILLION)) }
+    }
+
+    /// The first time of the world at which it shows this time or a later one.
+    pub(super) fn reaches(self, shown: Time) -> Time {
+        if shown == Time::NEVER || self.rate == MILLION {
+            return shown;
+        }
+        let mut at = Time::from_ps(scaled(shown.as_ps(), MILLION, self.rate));
+        while self.shows(at) < shown {
+            at = Time::from_ps(at.as_ps() + 1);
+        }
+        at
+    }
+}
+
+fn scaled(ps: u64, by: u64, of: u64) -> u64 {
+    let scaled = u128::from(ps) * u128::from(by) / u128::from(of);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+    use gnstor_base::time::Span;
+
+    #[test]
+    fn a_clock_shows_a_time_when_it_is_reached_and_not_before() {
+        let _deadline = deadline();
+        for ppm in [-15_000, -500, -1, 0, 1, 500, 15_000] {
+            let clock = Clock::new(ppm);
+            for ps in [0, 1, 999, 1_000_003, 300_000_000_000, 90_000_000_000_007] {
+                let shown = Time::from_ps(ps);
+                let at = clock.reaches(shown);
+                assert!(clock.shows(at) >= shown, "{ppm} {ps}");
+                assert!(ps == 0 || clock.shows(at.before(Span::from_ps(1))) < shown, "{ppm} {ps}");
+            }
+        }
+        let lease = Time::from_ns(300_000_000);
+        assert_eq!(Clock::new(15_000).shows(lease), Time::from_ns(304_500_000));
+        assert_eq!(Clock::new(-500).reaches(Time::NEVER), Time::NEVER);
+    }
+}

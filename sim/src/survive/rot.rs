@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When all is whole, bits of stored blocks flip. Of each block at least one copy stays good. Clients read,
+//! and must never be given a rotten block. Then the operator orders a scrub, which must replace each of them.
+//!
+//! ```text
+//!   bits flip    clients read, 300 ms    scrub of all SSDs, 60 s at most    each copy matches its sum
+//! ```
+
+use crate::survive::stats::{Fault, Path};
+use crate::survive::world::World;
+use gnstor_base::time::Span;
+use gnstor_daemon::core::Reply;
+use gnstor_daemon::core::request::Request;
+use gnstor_flash::PageState;
+use gnstor_ftl::Extent;
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
+use gnstor_proto::scrub::{Order, ScrubState};
+use gnstor_proto::vendor::VolumeEntry;
+
+/// Clients read for so long.
+const READS: Span = Span::from_ms(300);
+/// A scrub of all SSDs has ended within this time.
+const SCRUBS: Span = Span::from_ms(60_000);
+/// Interval of the operator's questions, and how long each is waited for.
+const LOOK: Span = Span::from_ms(100);
+
+impl World {
+    /// Returns false if something is wrong.
+    pub(super) fn rot(&mut self) -> bool {
+        let Some(map) = self.newest_map() else { return true };
+        let mut flipped = 0;
+        for entry in self.history.lives() {
+            for vba in 0..u32::try_from(entry.capacity_blocks).expect("small") {
+                flipped += self.rot_block(&map, &entry, vba);
+            }
+        }
+        if flipped == 0 {
+            return true;
+        }
+        self.say(|| format!("{flipped} copies of blocks have rotted"));
+        self.clients_read();
+        self.run(self.post.now + READS);
+        self.clients.iter_mut().for_each(|client| client.rests = true);
+        self.history.violation.is_none() && self.heals() && self.scrub() && self.history.violation.is_none()
+    }
+
+    /// Some copies of a block rot, but for one. Returns how many.
+    fn rot_block(&mut self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> u32 {
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let mut serves: Vec<u16> = map
+            .replicas(group, entry.replicas)
+            .filter(|place| !place.filling)
+            .map(|place| place.ssd)
+            .collect();
+        if serves.len() < 2 || self.chaos.dice.below(3) > 0 {
+            return 0;
+        }
+        let at = self.any(serves.len());
+        let good = serves.remove(at);
+        // Where a client died, copies may differ. Then each may be the last one of its write.
+        let kept = |ssd: u16| self.kept(entry, vba, ssd);
+        let is_same = |ssd: &u16| kept(*ssd).is_some() && kept(*ssd) == kept(good);
+        let serves: Vec<u16> = serves.into_iter().filter(is_same).collect();
+        let mut flipped = 0;
+        for ssd in serves {
+            let bit = self.chaos.dice.below(BLOCK_BYTES * 8);
+            if self.chaos.dice.below(3) == 0 {
+                continue;
+            }
+            let Some(worker) = self.nodes[usize::from(ssd)].worker() else { continue };
+            let ssd_of = worker.ssd();
+            let ftl = ssd_of.ftl();
+            let Extent::Page(page, _) = ftl.extent(entry.vid, entry.generation, vba) else { continue };
+            let is_stored = matches!(ftl.flash().page(page), PageState::Programmed(_));
+            ftl.unpin(page);
+            if is_stored {
+                self.nodes[usize::from(ssd)].bench.faults.rot(page, bit);
+                self.post.stats.fault(Fault::Rot);
+                flipped += 1;
+            }
+        }
+        flipped
+    }
+
+    /// The operator orders a scrub, and asks until each SSD has ended its.
+    fn scrub(&mut self) -> bool {
+        self.say(|| "the operator orders a scrub".into());
+        let most = self.post.now + SCRUBS;
+        let mut order = Some(Order::ScrubStart);
+        while self.history.violation.is_none() {
+            let said = self.asks(Request::Repair { order });
+            if let Some(Ok(Reply::Repairs(views))) = &said {
+                // A map without the SSD may stop its scrub. Then the operator orders another one.
+                let serves = |ssd: u16| self.serves(ssd);
+                let views: Vec<_> = views.iter().filter(|view| serves(view.ssd)).collect();
+                let states = views.iter().filter_map(|view| Some(view.says.as_ref().ok()?.state));
+                let states: Vec<ScrubState> = states.collect();
+                order = match states.iter().any(|state| *state == ScrubState::Running) {
+                    true => None,
+                    false => Some(Order::ScrubStart),
+                };
+                if order.is_some() && states.iter().all(|state| *state == ScrubState::Done) {
+                    self.post.stats.path(Path::Scrubbed);
+                    let logs: Vec<_> = views.iter().filter_map(|view| view.says.clone().ok()).collect();
+                    logs.iter()
+                        .filter(|log| log.healed > 0)
+                        .for_each(|_| self.post.stats.path(Path::RotHealed));
+                    return true;
+                }
+            }
+            if self.post.now >= most {
+                let facts = format!("the operator was told {said:?}");
+                self.history.broken(self.post.now, "a scrub does not end", facts);
+            }
+        }
+        false
+    }
+
+    /// Whether the SSD serves any place. Without one it refuses to scrub.
+    fn serves(&self, ssd: u16) -> bool {
+        let map = self.newest_map();
+        map.is_some_and(|map| {
+            let mut places = (0..map.groups()).flat_map(|group| map.row(group).flatten().collect::<Vec<_>>());
+            places.any(|place| place.ssd == ssd && !place.filling)
+        })
+    }
+
+    /// The operator asks, and waits a little for the answer.
+    fn asks(&mut self, request: Request) -> Option<crate::survive::wire::Called> {
+        let leader = self.leader()?.number;
+        let now = self.post.now;
+        let daemon = self.daemons.iter_mut().find(|of| of.number == leader)?;
+        let ticket = daemon.operator(now, request);
+        self.wake_daemons(now);
+        self.run(now + LOOK);
+        self.daemons.iter().find(|of| of.number == leader)?.answer(ticket).cloned()
+    }
+
+    /// The first block of a volume of which a stored copy does not match its sum.
+    pub(super) fn rotten(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> Option<String> {
+        let worker = self.nodes[usize::from(ssd)].worker()?;
+        let ssd_of = worker.ssd();
+        let ftl = ssd_of.ftl();
+        let Extent::Page(page, sum) = ftl.extent(entry.vid, entry.generation, vba) else { return None };
+        let mut bytes = [0; BLOCK_BYTES as usize];
+        let frame = ftl.take_frame();
+        let is_read = frame.is_some_and(|frame| {
+            let is_read = ftl.flash().copy(page, frame).is_ok();
+            ftl.flash().read_frame(frame, &mut bytes);
+            ftl.give_frame(frame);
+            is_read
+        });
+        ftl.unpin(page);
+        let is_good = is_read && gnstor_proto::checksum::block_sum(&bytes) == sum;
+        (!is_good).then(|| format!("block {vba}: the copy of SSD {ssd} does not match its sum"))
+    }
+}
