@@ -13,14 +13,17 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 14] = [
+const FOUND: [(u64, &str); 17] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (225, "a daemon's start never asked voters that answered again"),
+    (275, "a daemon dated the loss of an SSD by its last step, and took what a writer said before for later"),
+    (305, "the only copy of an unacknowledged write rotted, which no scrub can heal"),
     (339, "an SSD that was exchanged for an empty one said that it had filled before it had the volumes"),
     (405, "as 88"),
     (544, "the drill killed the only SSD that the map named"),
     (568, "as 88"),
+    (691, "a daemon dated what a writer said by the time when it carried the call out"),
     (895, "the operator did not know that a reset still acted when an SSD lost its power"),
     (1798, "a daemon that began to serve did not look for holes"),
     (3165, "a daemon's start took what an SSD said before it learned another daemon's map"),
@@ -60,13 +63,16 @@ fn a_short_campaign_breaks_no_promise_and_meets_faults_of_each_kind() {
         let faults = [Fault::Late, Fault::Reset, Fault::Still, Fault::Killed, Fault::LinkCut, Fault::Media];
         let more = [Fault::PowerCut, Fault::CutInWrite, Fault::DaemonKilled, Fault::ClientKilled];
         let several = [Fault::Stalled, Fault::Apart, Fault::Storm, Fault::Torn];
-        for fault in faults.into_iter().chain(more).chain(several) {
+        let aimed = [Fault::LateData, Fault::HandedOn, Fault::Overtaken];
+        let new = [Fault::Drift, Fault::Rot, Fault::Repeated];
+        for fault in faults.into_iter().chain(more).chain(several).chain(aimed).chain(new) {
             assert!(stats.of_fault(fault) > 0, "it never happened that {}", fault.name());
         }
         let paths = [Path::WriteAcked, Path::ReadDone, Path::Retry, Path::MapFollowed, Path::LeaseGranted];
         let more = [Path::QueueBroke, Path::Reconnected, Path::VolumeDeleted, Path::Lossy, Path::ZeroesAcked];
         let own = [Path::Probed, Path::Drilled, Path::Pinned, Path::Stalled, Path::StartsOver];
-        for path in paths.into_iter().chain(more).chain(own) {
+        let ends = [Path::Scrubbed, Path::RotHealed, Path::CreatedAgain, Path::PartAlone];
+        for path in paths.into_iter().chain(more).chain(own).chain(ends) {
             assert!(stats.of_path(path) > 0, "it never happened that {}", path.name());
         }
     }

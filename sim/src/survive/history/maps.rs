@@ -36,7 +36,7 @@ impl History {
 
     /// Whether a map behind the one of that read took the block's place from the SSD, or gave it to another
     /// content.
-    pub(in crate::survive) fn dropped_since(&self, entry: &VolumeEntry, vba: u32, seen: &Seen) -> bool {
+    pub(super) fn dropped_since(&self, entry: &VolumeEntry, vba: u32, seen: &Seen) -> bool {
         let row = |map: &AnyMap| {
             let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
             let serves = map.row(group).flatten().any(|place| place.ssd == seen.ssd && !place.filling);
