@@ -118,8 +118,8 @@ fn writers_that_open_again_and_again_hold_up_an_ssd_for_a_bounded_time() {
     assert!(bench.now - begun > 5_000, "they were waited for");
 }
 
-/// A client may find the SSD before the daemon does, and says so once. What it said before the loss says nothing,
-/// also if the daemon was idle since then, or carries the call out later.
+/// A client may find the SSD before the daemon does, and says so once. What it said before the loss says
+/// nothing, also if the daemon was idle since then, or carries the call out later.
 #[test]
 fn a_writer_that_reached_it_before_the_daemon_did_keeps_its_lease() {
     let _deadline = Deadline::after(LIMIT);

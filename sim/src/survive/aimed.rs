@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   late data    data of a write is on its way for 0.4 to 3 s; then an SSD or the client dies beside it
-//!   hand on      SSD f hears neither its writer nor other SSDs; the writer dies; others open the volume; f dies
+//!   hand on      SSD f hears neither its writer nor other SSDs; the writer dies; others open the volume;
+//!                f dies
 //!   overtaken    SSD f is out; zeroes overtake a write whose kernel then stands still until f fills
 //! ```
 
@@ -88,8 +89,8 @@ impl World {
         }
     }
 
-    /// A writer dies when one SSD lacks its last writes. The others cannot compare with that SSD, and it dies,
-    /// too, when the lease is over. Meanwhile others open the volume.
+    /// A writer dies when one SSD lacks its last writes. The others cannot compare with that SSD, and it
+    /// dies, too, when the lease is over. Meanwhile others open the volume.
     pub(super) fn hand_on(&mut self) -> Option<String> {
         let client = self.any_writer()?;
         let (_, lease) = self.clients[client].write_lease()?;

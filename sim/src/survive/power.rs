@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The power of SSDs goes, and there is no dump: writes that were acknowledged and not durable are lost there.
+//! The power of SSDs goes, and there is no dump: writes that were acknowledged and not durable are lost
+//! there.
 //!
 //! ```text
 //!   cut         an SSD, between two steps or inside a write; each of its blocks has another copy
@@ -48,8 +49,8 @@ impl World {
         self.say(|| format!("SSD {ssd} lost its power inside a write"));
     }
 
-    /// The last copies of some groups lose writes. No SSD may serve them until the operator says that they are
-    /// lost.
+    /// The last copies of some groups lose writes. No SSD may serve them until the operator says that they
+    /// are lost.
     pub(super) fn lose_last(&mut self) -> Option<String> {
         let blocks = usize::from(self.shape.with_blocks());
         let lost = self.any(blocks);

@@ -99,8 +99,8 @@ impl Client {
         Time::NEVER
     }
 
-    /// Notes the result of a call that is sent twice, and compares it with that of the other one. Returns true
-    /// if this was the second call.
+    /// Notes the result of a call that is sent twice, and compares it with that of the other one. Returns
+    /// true if this was the second call.
     pub(super) fn has_repeated(
         &mut self,
         post: &mut Post,
@@ -172,7 +172,8 @@ impl Client {
         self.open.as_ref().map(|_| self.volume)
     }
 
-    /// When it has said that it reaches the SSD `back`, which is out, its next data for the SSD `late` is late.
+    /// When it has said that it reaches the SSD `back`, which is out, its next data for the SSD `late` is
+    /// late.
     pub(in crate::survive) fn late_when_back(&mut self, back: u16, late: u16, span: Span) {
         self.late_when_back = Some((back, late, span));
     }

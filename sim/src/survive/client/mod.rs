@@ -4,9 +4,9 @@
 //! ```text
 //!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
 //! ```
-//! [`app`] has the application, [`calls`] its calls, [`kernel`] the passes, [`lanes`] its requests, [`session`]
-//! its way to each SSD, [`probe`] reads that must be refused. The map comes from SSDs: it asks one each 100 ms, and each 10 ms while the map may have
-//! changed.
+//! [`app`] has the application, [`calls`] its calls, [`kernel`] the passes, [`lanes`] its requests,
+//! [`session`] its way to each SSD, [`probe`] reads that must be refused. The map comes from SSDs: it asks
+//! one each 100 ms, and each 10 ms while the map may have changed.
 
 mod app;
 mod calls;
