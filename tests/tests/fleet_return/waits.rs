@@ -13,7 +13,8 @@ use serde_json::Value;
 fn a_write_with_too_few_copies_waits_for_more() {
     within(BUILD_LIMIT, || {
         let array = Array::start();
-        let guest = Guest::connect(&array.daemon(), "client");
+        // A map that gives places waits up to 5 s for a writer to say that it reaches the SSD (rule 1b).
+        let guest = Guest::connect_for(&array.daemon(), "client", Duration::from_secs(30));
         volume(&guest.client, "v", BYTES as u64, 3);
         let file = guest.client.open("v", Rights::Write).unwrap();
         let (old, new) = (pattern(7, BYTES), pattern(8, BYTES));
