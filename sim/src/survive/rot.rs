@@ -96,7 +96,7 @@ impl World {
                 let views: Vec<_> = views.iter().filter(|view| serves(view.ssd)).collect();
                 let states = views.iter().filter_map(|view| Some(view.says.as_ref().ok()?.state));
                 let states: Vec<ScrubState> = states.collect();
-                order = match states.iter().any(|state| *state == ScrubState::Running) {
+                order = match states.contains(&ScrubState::Running) {
                     true => None,
                     false => Some(Order::ScrubStart),
                 };
