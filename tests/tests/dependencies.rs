@@ -125,6 +125,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-gnor",
             "gnstor-fabric",
             "gnstor-hostile",
+            "gnstor-auth",
             "gnstor-base",
             "gnstor-proto",
         ],
