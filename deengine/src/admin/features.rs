@@ -8,11 +8,11 @@ use crate::admin::state::WriteCache;
 use crate::commands::{Answer, OK};
 use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
-use crate::hosts::MAX_IO_QUEUES;
+use crate::hosts::{MAX_IO_QUEUES, keep_alive_of};
 use crate::hosts::events::NOTICES;
 use crate::hosts::features::Features;
 use crate::request::{NSID, Refused};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
@@ -87,7 +87,7 @@ impl Ssd {
             // Nothing is saved, so what would be there after a power cycle is the default.
             1 | 2 => {
                 features = Features::default();
-                kato = Span::ZERO;
+                kato = keep_alive_of(0);
                 cache.enabled = cache.present;
             }
             3 => return self.capabilities(feature),
@@ -170,7 +170,7 @@ impl Ssd {
                 self.remind(now, cntlid, known);
             }
             id::KEEP_ALIVE => {
-                host.kato = Span::from_ms(value.into());
+                host.kato = keep_alive_of(value);
                 host.last_alive = now;
                 let deadline = host.deadline();
                 self.hosts.look_again(cntlid);

@@ -85,6 +85,15 @@ pub(crate) struct NewHost {
     pub(crate) proof: Proof,
 }
 
+/// Longest keep-alive timeout. A host that asks for none (0) or for a longer one has this one: a machine that
+/// vanished must not keep its controllers for ever.
+const MOST_KATO: Span = Span::from_ms(120_000);
+
+/// The keep-alive timeout of a host that asks for this many milliseconds.
+pub(crate) fn keep_alive_of(asked_ms: u32) -> Span {
+    if asked_ms == 0 { MOST_KATO } else { Span::from_ms(asked_ms.into()).min(MOST_KATO) }
+}
+
 /// CC.AMS, arbitration mechanism.
 const CC_AMS_SHIFT: u32 = 11;
 
@@ -100,10 +109,8 @@ impl Host {
         fabrics::Host { identity: self.identity, id: self.host_id, serial: self.serial }.nqn()
     }
 
-    /// When the host is taken for dead, or is too late to prove who it is; never, without a keep-alive
-    /// timeout.
+    /// When the host is taken for dead, or is too late to prove who it is.
     pub(crate) fn deadline(&self) -> Time {
-        let alive = if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato };
-        alive.min(self.proof.deadline())
+        (self.last_alive + self.kato).min(self.proof.deadline())
     }
 }

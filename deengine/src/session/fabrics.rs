@@ -7,10 +7,12 @@ use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
 use crate::hosts::arbiter::{Arbiter, Class};
 use crate::hosts::proof::Proof;
-use crate::hosts::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of};
+use crate::hosts::{
+    AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of, keep_alive_of,
+};
 use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_base::controller::{Effect, QueueKey};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{
     AUTHENTICATION_REQUIRED, CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype,
     fctype_of, fields, property, ssd_subnqn,
@@ -166,7 +168,7 @@ impl Ssd {
             if cntlid != CNTLID_ANY {
                 return Err(Refusal::ConnectInvalid.into());
             }
-            let kato = Span::from_ms(fields.kato_ms.get().into());
+            let kato = keep_alive_of(fields.kato_ms.get());
             let proof = self.ask_proof(now, identity, serial)?;
             let is_proven = matches!(proof, Proof::NotAsked);
             self.count_entries(key)?;
@@ -176,9 +178,7 @@ impl Ssd {
             }
             let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
             let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::ConnectRefused)?;
-            if kato != Span::ZERO {
-                self.wake_at(now + kato);
-            }
+            self.wake_at(now + kato);
             // Its activity is counted and saved.
             self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };

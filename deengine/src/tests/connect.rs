@@ -153,6 +153,28 @@ fn a_host_that_stops_its_keep_alive_loses_all_its_queues() {
     assert_eq!(harness.stats().queues_closed, 2);
 }
 
+/// A machine that vanished says nothing, and no end of its TCP stream is heard.
+#[test]
+fn a_host_that_asks_for_no_keep_alive_or_for_days_loses_its_queues_after_two_minutes() {
+    for (asked_ms, later_ms) in [(0, None), (u32::MAX, None), (1000, Some(0)), (1000, Some(u32::MAX))] {
+        let mut harness = Harness::new();
+        harness.open(ADMIN, 0, 32);
+        let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+        harness.connect_with(ADMIN, ConnectFields { kato_ms: asked_ms.into(), ..fields(0) }, &data);
+        harness.enable(ADMIN);
+        if let Some(ms) = later_ms {
+            let mut set = sqe(admin::SET_FEATURES);
+            (set.cdw10, set.cdw11) = (0x0F.into(), ms.into());
+            assert_eq!(harness.refused(ADMIN, set), None);
+        }
+        let end = harness.now + Span::from_ms(120_000);
+        harness.step_to(end - Span::from_ns(1));
+        assert!(harness.closed.is_empty(), "{asked_ms} {later_ms:?}");
+        harness.step_to(end);
+        assert_eq!(harness.closed, [ADMIN], "{asked_ms} {later_ms:?}");
+    }
+}
+
 /// The hosts of an SSD that stood still could not be heard.
 #[test]
 fn after_a_pause_of_the_ssd_each_host_has_its_keep_alive_timeout_anew() {

@@ -16,7 +16,7 @@ use gnstor_proto::fabrics::Identity;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,7 +79,11 @@ impl Notice {
 
 /// The account.
 #[derive(Debug, Default)]
-pub(super) struct Host(Mutex<Held>);
+pub(super) struct Host {
+    account: Mutex<Held>,
+    /// Bytes that its connections hold.
+    held: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct Held {
@@ -141,7 +145,7 @@ pub(super) struct Asked<'a> {
 impl Host {
     /// A connection begins. Returns its number unless the host has `most` and none gives way.
     pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<u64> {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.account);
         if held.connections - held.leaving >= most {
             if held.leaving >= HOST_LEAVING as usize {
                 return None;
@@ -157,14 +161,19 @@ impl Host {
         Some(number)
     }
 
+    /// The counter of bytes that its connections hold.
+    pub(super) fn held(&self) -> &AtomicUsize {
+        &self.held
+    }
+
     /// A client of this connection is admitted: the connection gives way to no other from here on.
     pub(super) fn admit_connection(&self, number: u64) {
-        lock(&self.0).newcomers.remove(&number);
+        lock(&self.account).newcomers.remove(&number);
     }
 
     /// A connection has ended. Returns whether the host has another one.
     pub(super) fn leave(&self, number: u64, notice: &Notice) -> bool {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.account);
         held.connections -= 1;
         held.newcomers.remove(&number);
         held.leaving -= usize::from(notice.must_end());
@@ -175,7 +184,7 @@ impl Host {
     /// it.
     pub(super) fn open(&self, asked: &Asked<'_>) -> Option<Entry> {
         let &Asked { ssd, entries, conn, notice, who } = asked;
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.account);
         let number = held.number();
         let of_ssd = held.of_ssd.entry(ssd).or_default();
         let counted = entries.min(WAITING_ENTRIES);
@@ -199,7 +208,7 @@ impl Host {
     /// The client of a queue pair is admitted, so all its entries count. Returns whether the host and the
     /// client may have so many; if not, the queue pair is to be closed.
     pub(super) fn admit(&self, entry: &mut Entry, who: Identity) -> bool {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.account);
         let waits = entry.client.is_none();
         let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd).filter(|_| waits) else { return true };
         let all = of_ssd.entries - entry.counted + entry.entries;
@@ -215,7 +224,7 @@ impl Host {
 
     /// A queue pair is gone.
     pub(super) fn close(&self, entry: &Entry) {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.account);
         let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd) else { return };
         of_ssd.queue_pairs -= 1;
         of_ssd.entries -= entry.counted;

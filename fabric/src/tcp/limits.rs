@@ -11,9 +11,12 @@ pub const OUTBOX_BYTES: usize = 512 << 10;
 /// Bytes for the array that a client holds. An array asks for [`TRANSFERS`] blocks at a time: a client that
 /// stops reading earlier could wait for an array that waits for it.
 pub const CLIENT_OUTBOX_BYTES: usize = 8 << 20;
+/// The limit of an outbox, and of a read, while the peer has proven nothing, and while its host or all hosts
+/// hold too much ([`HOST_HELD`]).
+pub const FEW_BYTES: usize = 2 * super::MAX_DATA;
 /// If an outbox exceeds this size, the connection ends at once. Only responses can fill it so far.
 pub const MOST_OUTBOX_BYTES: usize = 4 * CLIENT_OUTBOX_BYTES;
-/// Longest time for which a peer may take no byte of a full stream.
+/// Longest time for which a peer may leave bytes waiting and take fewer than [`FEW_BYTES`].
 pub const STALL: Span = Span::from_ms(10_000);
 
 /// Queue pairs.
@@ -34,12 +37,16 @@ pub const IDLE: Span = Span::from_ms(60_000);
 
 /// TCP connections of a listener.
 pub const CONNECTIONS: usize = 16_384;
+/// Bytes from and for peers that a listener's connections hold, without the first [`FEW_BYTES`] of each.
+pub const HELD: usize = 128 << 20;
 /// TLS handshakes of a listener that are under way.
 pub const HANDSHAKES: usize = 1024;
 
 // Limits for all connections of one host together: three quarters, or less.
 /// TCP connections.
 pub const HOST_CONNECTIONS: usize = CONNECTIONS / 4 * 3;
+/// Bytes that they hold.
+pub const HOST_HELD: usize = HELD / 4 * 3;
 /// TLS handshakes that are under way.
 pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
 /// Queue pairs of one SSD, which has 65,536, and ids for 16,384 controllers.
@@ -66,6 +73,7 @@ pub const FEW_ENTRIES: u32 = 512;
 
 // Each connection must be able to hold one frame and to have one transfer under way.
 const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
+const _: () = assert!(FEW_BYTES > super::frame::MAX_FRAME && OUTBOX_BYTES <= HELD - HOST_HELD);
 // What an array may ask for at a time fits a client's outbox, with its headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
@@ -82,7 +90,7 @@ pub enum End {
     NoHandshake,
     /// No queue pair for [`IDLE`].
     Idle,
-    /// No byte taken for [`STALL`].
+    /// Too few bytes taken for [`STALL`].
     Stalled,
     /// Responses beyond [`MOST_OUTBOX_BYTES`].
     Outbox,
@@ -133,7 +141,7 @@ impl End {
         match self {
             Self::NoHandshake => "no Connect came within 10 s of the TCP connection",
             Self::Idle => "the connection had no queue pair for 60 s",
-            Self::Stalled => "the peer took no byte for 10 s",
+            Self::Stalled => "the peer took too few bytes for 10 s",
             Self::Outbox => "the peer does not take its responses",
             Self::TooMany => "the array has as many TCP connections as it takes: close some, or try again",
             Self::Unanswered => "the client ended none of its transfers for 30 s",

@@ -16,7 +16,7 @@ use transfers::{Memory, Transfer, Whole};
 
 use super::engine_load::StreamSlot;
 use super::frame::Frame;
-use super::limits::{ANSWER, End, OUTBOX_BYTES};
+use super::limits::{ANSWER, End, FEW_BYTES, OUTBOX_BYTES};
 use super::wire::Wire;
 use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
@@ -74,7 +74,7 @@ pub struct PeerExecutor {
 impl PeerExecutor {
     /// A client that has just connected, and the memory that its transfers may refer to.
     pub(crate) fn new(mut wire: Wire, regions: Regions) -> Self {
-        wire.limit_outbox(OUTBOX_BYTES);
+        wire.limit_outbox(FEW_BYTES);
         Self {
             wire,
             regions,
@@ -266,6 +266,7 @@ impl QpExecutor for PeerExecutor {
 
     fn admitted(&mut self, qpn: u32, who: Identity) {
         self.slot.iter_mut().for_each(StreamSlot::set_admitted);
+        self.wire.limit_outbox(OUTBOX_BYTES);
         if !self.queues.admitted(qpn, who, self.wire.place()) {
             tracing::warn!("queue pair {qpn} of {who:?} is closed: it or its host has as many as it may");
             self.close(qpn);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   Places --take(address)--> Place: held by a Wire until that is dropped
-//!      `-- Host, by address: its connections and their queue pairs (`host`)
+//!      |-- Host, by address: its connections and their queue pairs (`host`)
+//!      `-- bytes that the connections hold, of each host and of all
 //! ```
 //! A host is an IPv4 address, or the first 64 bits of an IPv6 address, since one host may have all addresses
 //! of those. No host can have all places or all queue pairs, so one host's connections keep no other host
@@ -11,14 +12,21 @@
 //! oldest connection on which no client has proven itself gives way to a new one.
 
 use super::host::{Host, Notice, lock};
+use super::limits::{HELD, HOST_HELD};
 use rustc_hash::FxHashMap as HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// Bytes held are counted in steps of this size, so that few changes reach the counters.
+const STEP: usize = 16 << 10;
 
 /// A number of places, and the part of them that one host may take.
 #[derive(Debug)]
 pub struct Places {
     shared: Arc<Mutex<Shared>>,
+    /// Bytes that all connections hold.
+    held: Arc<AtomicUsize>,
     most: usize,
     of_host: usize,
 }
@@ -37,6 +45,9 @@ pub struct Place {
     host: Arc<Host>,
     number: u64,
     notice: Arc<Notice>,
+    /// Bytes that all connections hold, and those of this one among them.
+    held: Arc<AtomicUsize>,
+    of_this: usize,
 }
 
 /// Why no place is free.
@@ -62,7 +73,7 @@ fn host_of(address: IpAddr) -> IpAddr {
 impl Places {
     /// All places are free.
     pub fn new(most: usize, of_host: usize) -> Self {
-        Self { shared: Arc::default(), most, of_host }
+        Self { shared: Arc::default(), held: Arc::default(), most, of_host }
     }
 
     /// A place for a connection from this address, if one is free.
@@ -80,7 +91,8 @@ impl Places {
         let number = host.enter(self.of_host, &notice).ok_or(NoPlace::OfHost)?;
         shared.taken += 1;
         drop(shared);
-        Ok(Place { shared: Arc::clone(&self.shared), address, host, number, notice })
+        let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&self.held));
+        Ok(Place { shared, address, host, number, notice, held, of_this: 0 })
     }
 
     /// Number of taken places.
@@ -117,6 +129,24 @@ impl Place {
         self.host.admit_connection(self.number);
     }
 
+    /// Counts the bytes that the connection holds from now on.
+    pub(super) fn count_held(&mut self, bytes: usize) {
+        let (before, now) = (self.of_this, bytes / STEP * STEP);
+        if before == now {
+            return;
+        }
+        for counter in [self.host.held(), &self.held] {
+            // Only the sum counts, so no other memory must be visible with it.
+            counter.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
+        self.of_this = now;
+    }
+
+    /// Whether the connections of its host, or of all hosts, hold as much as they may.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.host.held().load(Ordering::Relaxed) >= HOST_HELD || self.held.load(Ordering::Relaxed) >= HELD
+    }
+
     /// The account of its host.
     pub(super) fn host(&self) -> &Host {
         &self.host
@@ -130,6 +160,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.count_held(0);
         let mut shared = lock(&self.shared);
         shared.taken -= 1;
         if !self.host.leave(self.number, &self.notice) {

@@ -218,9 +218,9 @@ impl Stream {
         }
     }
 
-    /// Writes from the front of `outbox` what the operating system takes. Returns whether it took anything.
-    pub(super) fn write(&mut self, outbox: &mut VecDeque<u8>) -> Result<bool> {
-        let mut moved = false;
+    /// Writes from the front of `outbox` what the operating system takes. Returns how many bytes it took.
+    pub(super) fn write(&mut self, outbox: &mut VecDeque<u8>) -> Result<usize> {
+        let mut moved = 0;
         loop {
             let wrote = match self {
                 Self::Plain(_) if outbox.is_empty() => return Ok(moved),
@@ -237,7 +237,7 @@ impl Stream {
             match wrote {
                 Ok(0) => return Err(Error::new(ErrorKind::WriteZero, "the stream takes no more bytes")),
                 Ok(n) => {
-                    moved = true;
+                    moved += n;
                     if matches!(self, Self::Plain(_)) {
                         outbox.drain(..n);
                     }

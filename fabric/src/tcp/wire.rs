@@ -5,7 +5,7 @@
 //! only the bytes of frames that have not arrived whole, or that its peer has not taken.
 
 use super::frame::{Frame, MAX_FRAME};
-use super::limits::{CLIENT_OUTBOX_BYTES, End, MOST_OUTBOX_BYTES, STALL};
+use super::limits::{CLIENT_OUTBOX_BYTES, End, FEW_BYTES, MOST_OUTBOX_BYTES, STALL};
 use super::places::Place;
 use super::tls::{ClientTls, ServerTls, Stream};
 use gnstor_base::time::Time;
@@ -81,14 +81,14 @@ pub struct Wire {
     inbox: Vec<u8>,
     taken: usize,
     pub(super) outbox: VecDeque<u8>,
-    /// Bytes of the outbox beyond which nothing is read.
+    /// Bytes of the outbox beyond which nothing is read, unless memory is scarce.
     limit: usize,
     dead: Option<String>,
     /// The last read emptied the stream.
     is_drained: bool,
-    /// The stream took bytes since the last [`Wire::tick`].
-    moved: bool,
-    /// Time since which the peer takes no bytes, although there are some.
+    /// Bytes that the stream took since `stalled_since`.
+    moved: usize,
+    /// Time since which the peer takes too few bytes, although there are some.
     stalled_since: Option<Time>,
     alarm: Option<(u32, Arc<Alarm>)>,
     has_rung: bool,
@@ -145,7 +145,7 @@ impl Wire {
             limit: CLIENT_OUTBOX_BYTES,
             dead: None,
             is_drained: false,
-            moved: false,
+            moved: 0,
             stalled_since: None,
             alarm: None,
             has_rung: false,
@@ -228,6 +228,15 @@ impl Wire {
     fn die(&mut self, why: &str) {
         self.dead.get_or_insert_with(|| why.into());
         (self.inbox, self.taken, self.outbox) = (Vec::new(), 0, VecDeque::new());
+        self.count_held();
+    }
+
+    /// Counts the bytes that the stream holds beyond those that each may hold.
+    fn count_held(&mut self) {
+        let held = self.inbox.len() + self.outbox.len();
+        if let Some(place) = &mut self.place {
+            place.count_held(held.saturating_sub(FEW_BYTES));
+        }
     }
 
     /// Queues a frame; [`Wire::flush`] and [`Wire::poll`] send it.
@@ -239,6 +248,7 @@ impl Wire {
         if self.outbox.len() > MOST_OUTBOX_BYTES {
             self.die(End::Outbox.why());
         }
+        self.count_held();
         if let Some((token, alarm)) = self.alarm.as_ref().filter(|_| !self.has_rung) {
             alarm.ring(*token);
             self.has_rung = true;
@@ -252,14 +262,21 @@ impl Wire {
             return;
         }
         match self.stream.write(&mut self.outbox) {
-            Ok(moved) => self.moved |= moved,
+            Ok(moved) => self.moved += moved,
             Err(e) => self.die(&e.to_string()),
         }
+        self.count_held();
+    }
+
+    /// Bytes that the outbox may hold now.
+    fn room(&self) -> usize {
+        let is_scarce = self.place.as_ref().is_some_and(Place::is_scarce);
+        if is_scarce { self.limit.min(FEW_BYTES) } else { self.limit }
     }
 
     /// Whether the outbox has room for more data.
     pub(super) fn has_room(&self) -> bool {
-        self.outbox.len() < self.limit
+        self.outbox.len() < self.room()
     }
 
     /// Whether only new bytes, or room in the stream, give it something to do.
@@ -275,10 +292,9 @@ impl Wire {
     /// Ends a stream whose peer takes nothing, and frees unused memory. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         let is_sent = self.outbox.is_empty() && !self.stream.wants_write();
-        if is_sent || self.moved {
-            self.stalled_since = None;
+        if is_sent || self.moved >= FEW_BYTES {
+            (self.stalled_since, self.moved) = (None, 0);
         }
-        self.moved = false;
         if !is_sent && now.since(*self.stalled_since.get_or_insert(now)) >= STALL {
             self.die(End::Stalled.why());
         }
@@ -318,12 +334,16 @@ impl Wire {
         self.inbox.drain(..self.taken);
         self.taken = 0;
         self.is_drained = false;
+        let most = self.room().min(READ_BYTES);
         loop {
             let (stream, inbox) = (&mut self.stream, &mut self.inbox);
-            let got = READ.with_borrow_mut(|buffer| stream.read(buffer, inbox));
+            let got = READ.with_borrow_mut(|buffer| stream.read(&mut buffer[..most], inbox));
             match got {
                 Ok(0) => self.die("the peer closed the stream"),
-                Ok(_) => return true,
+                Ok(_) => {
+                    self.count_held();
+                    return true;
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.is_drained = true,
                 Err(e) => self.die(&e.to_string()),

@@ -12,6 +12,7 @@ mod calls;
 mod connects;
 mod cpu;
 mod deep;
+mod hellos;
 mod load;
 mod proxy;
 mod strangers;
