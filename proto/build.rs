@@ -6,7 +6,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if std::env::var_os("CARGO_FEATURE_GRPC").is_some() {
         let files = protox::compile(["gnstor/v1/gnstor.proto"], ["proto"])?;
         // RegisterResponse carries a secret, so `grpc` writes its Debug by hand.
-        tonic_prost_build::configure().skip_debug(["gnstor.v1.RegisterResponse"]).compile_fds(files)?;
+        tonic_prost_build::configure()
+            .skip_debug(["gnstor.v1.RegisterResponse"])
+            // All answers with a map share its bytes until they are sent.
+            .bytes(".gnstor.v1.GetMapResponse.map")
+            .bytes(".gnstor.v1.WatchMapResponse.map")
+            .compile_fds(files)?;
     }
     Ok(())
 }

@@ -165,7 +165,7 @@ impl Array {
         access: Access,
         ssd_tls: Option<ClientTls>,
     ) -> Result<Self, ArrayError> {
-        let tls = access.data_tls().map_err(DaemonError::Tls)?;
+        let tls = access.server_tls().map_err(DaemonError::Tls)?;
         check_ssds(config.ssds.count())?;
         if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
             return Err(ArrayError::Groups(config.groups));

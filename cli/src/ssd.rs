@@ -138,7 +138,7 @@ fn with_key(plan: &Plan, key: &ArrayKey, replaces: bool) -> Result<Made, CliErro
 fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
     let [certificate, key] = args.tls.as_slice() else { return Ok(None) };
     let tls = Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?;
-    Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
+    Access { tls: Some(tls), ..Access::default() }.server_tls().map_err(CliError::Usage)
 }
 
 /// TLS of this SSD's connections to the other SSDs of its array. One CA signs the certificates of SSDs and of

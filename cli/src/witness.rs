@@ -107,7 +107,7 @@ pub(crate) fn add(
     let index = u16::try_from(addresses.len()).unwrap_or(u16::MAX);
     let tls = match ssd_tls {
         None => None,
-        Some(own) => access.data_tls().map_err(CliError::Usage)?.map(|served| (served, own.clone())),
+        Some(own) => access.server_tls().map_err(CliError::Usage)?.map(|served| (served, own.clone())),
     };
     let witness = Witness::start(folder, index, SocketAddr::new(listen.ip(), port), (key, tls))?;
     addresses.push(witness.address().to_string());

@@ -4,10 +4,12 @@
 //! its caller has proven itself. Where the daemon asks for no proof, it is admitted when the caller opens a
 //! volume.
 
-use super::answers::Answers;
+use super::answers::{Answers, Ledger};
+use super::hello::{Hellos, Wire};
 use super::runtime::Input;
 use atomic_waker::AtomicWaker;
 use gnstor_fabric::tcp::{Place, Places};
+use rustls::ServerConfig;
 use std::io::{Error, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::Connected;
 
 /// Longest wait for the first bytes of a connection, and for the end of a TLS handshake.
 pub(super) const HELLO: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// Connections of one host.
     pub(super) of_host: usize,
+    /// Bytes of answers on their way, to all clients.
+    pub(super) answer_bytes: usize,
     /// Longest time without a byte from a client, of which its answers to keep-alive pings are some. As long
     /// an answer may be on its way.
     pub(super) silence: Duration,
@@ -42,20 +45,32 @@ pub(super) struct Bounds {
 
 /// Names a connection; the last copy's end tells the core.
 #[derive(Clone, Debug)]
-pub(super) struct Connection(Arc<Guard>);
+pub(super) struct Connection {
+    guard: Arc<Guard>,
+    /// The certificate that its client showed, in DER. TLS has checked it.
+    certificate: Option<Arc<[u8]>>,
+}
 
 impl Connection {
     pub(super) fn id(&self) -> u64 {
-        self.0.id
+        self.guard.id
     }
 
     pub(super) fn answers(&self) -> &Answers {
-        &self.0.answers
+        &self.guard.answers
+    }
+
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        self.certificate.as_deref()
+    }
+
+    pub(super) fn with_certificate(&self, certificate: Option<Arc<[u8]>>) -> Self {
+        Self { guard: Arc::clone(&self.guard), certificate }
     }
 
     /// The connection gives way to no other one from here on.
     pub(super) fn set_admitted(&self) {
-        self.0.place.set_admitted();
+        self.guard.place.set_admitted();
     }
 }
 
@@ -90,15 +105,29 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Why the connection must end, if it must.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        let guard = &self.connection.0;
+        let guard = &self.connection.guard;
         guard.waker.register(cx.waker());
         if guard.place.must_end() {
             tracing::debug!(connection = guard.id, "a connection gives way to another one of its host");
             return Poll::Ready(Error::new(
                 ErrorKind::ConnectionAborted,
                 "another client needs the connection",
+            ));
+        }
+        if guard.answers.must_end() {
+            tracing::debug!(
+                connection = guard.id,
+                "its host's answers hold too much, and its own are oldest"
+            );
+            return Poll::Ready(Error::new(
+                ErrorKind::ConnectionAborted,
+                "the client does not take its answers, and others need their memory",
             ));
         }
         if self.deadline.as_mut().poll(cx).is_ready() {
@@ -115,14 +144,6 @@ impl Stream {
             self.look.as_mut().reset(at);
         }
         Poll::Pending
-    }
-}
-
-impl Connected for Stream {
-    type ConnectInfo = Connection;
-
-    fn connect_info(&self) -> Connection {
-        self.connection.clone()
     }
 }
 
@@ -197,16 +218,22 @@ async fn next(listener: &TcpListener, places: &Places) -> (TcpStream, Place) {
 }
 
 /// Accepts connections until the stream is dropped.
+///
+/// # Errors
+/// The thread of TLS handshakes cannot be started.
 pub(super) fn incoming(
     listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
     bounds: Bounds,
     inputs: mpsc::UnboundedSender<Input>,
-) -> ReceiverStream<std::io::Result<Stream>> {
+) -> std::io::Result<ReceiverStream<std::io::Result<Wire>>> {
     let (accepted, stream) = mpsc::channel(1);
+    let hellos = Hellos::new(tls, accepted.clone())?;
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(bounds.connections));
         // The permits bound the sum.
         let places = Places::new(usize::MAX, bounds.of_host);
+        let ledger = Arc::new(Ledger::new(bounds.answer_bytes));
         let accept = async {
             // 0 means calls without a connection.
             for id in 1.. {
@@ -214,17 +241,18 @@ pub(super) fn incoming(
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
                 let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();
-                let (answers, inputs) = (Answers::default(), inputs.clone());
                 let waker = Arc::new(AtomicWaker::new());
+                let answers = Answers::new(Arc::clone(&ledger), place.host_address(), Arc::clone(&waker));
+                let inputs = inputs.clone();
                 let bell = Arc::clone(&waker);
                 place.on_news(move || bell.wake());
                 let guard = Guard { id, answers, inputs, _permit: permit, place, waker };
-                let connection = Connection(Arc::new(guard));
+                let connection = Connection { guard: Arc::new(guard), certificate: None };
                 let silence = bounds.silence;
                 let deadline = Box::pin(tokio::time::sleep(HELLO.min(silence)));
                 let look = Box::pin(tokio::time::sleep(silence / LOOKS));
                 let stream = Stream { tcp, connection, silence, deadline, look, read: 0 };
-                if accepted.send(Ok(stream)).await.is_err() {
+                if !hellos.take(stream).await {
                     return;
                 }
             }
@@ -234,5 +262,5 @@ pub(super) fn incoming(
             () = accepted.closed() => {}
         }
     });
-    ReceiverStream::new(stream)
+    Ok(ReceiverStream::new(stream))
 }

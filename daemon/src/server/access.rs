@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use tonic::Status;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Shortest token, in bytes.
@@ -164,11 +163,11 @@ impl Access {
         Some(format!("insecure: others reach {address}; {both}"))
     }
 
-    /// TLS of the data port, with the same certificates; `None`: without TLS.
+    /// TLS of the daemon and its data port; `None`: without TLS.
     ///
     /// # Errors
     /// A sentence: a file has the wrong content.
-    pub fn data_tls(&self) -> Result<Option<ServerTls>, String> {
+    pub fn server_tls(&self) -> Result<Option<ServerTls>, String> {
         let Some(Tls { certificate, key, client_ca }) = &self.tls else { return Ok(None) };
         let callers = match client_ca.as_deref() {
             None => Callers::Any,
@@ -176,19 +175,6 @@ impl Access {
             Some(ca) => Callers::Known(ca),
         };
         ServerTls::new(certificate, key, callers).map(Some)
-    }
-
-    pub(super) fn tls_config(&self) -> Option<ServerTlsConfig> {
-        let tls = self.tls.as_ref()?;
-        let config = ServerTlsConfig::new()
-            .identity(Identity::from_pem(&tls.certificate, &tls.key))
-            .timeout(super::accept::HELLO);
-        Some(match &tls.client_ca {
-            None => config,
-            Some(ca) => {
-                config.client_ca_root(Certificate::from_pem(ca)).client_auth_optional(self.tokens.is_some())
-            }
-        })
     }
 
     /// The caller that the proofs name.

@@ -31,6 +31,9 @@ pub struct DaemonConfig {
     pub max_connections: usize,
     /// Most connections of one host at once. Further ones are closed.
     pub max_host_connections: usize,
+    /// Most bytes of answers that clients have not taken yet; of one host three quarters. Beyond them the
+    /// connection of the oldest answer ends.
+    pub max_answer_bytes: usize,
 }
 
 impl Default for DaemonConfig {
@@ -46,6 +49,7 @@ impl Default for DaemonConfig {
             keep_alive: Duration::from_secs(20),
             max_connections: 2048,
             max_host_connections: 1536,
+            max_answer_bytes: 128 << 20,
         }
     }
 }

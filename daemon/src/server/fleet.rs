@@ -8,6 +8,7 @@ use crate::core::failure::Failure;
 use crate::core::fleet_view::{FleetStatus, SsdView};
 use crate::core::request::{self, Request};
 use crate::core::{FillReport, Reply};
+use bytes::Bytes;
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse,
@@ -48,7 +49,7 @@ impl Fleet for Service {
     async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
         match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
             Reply::Map(map) => {
-                Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() }))
+                Ok(self.with_absent(GetMapResponse { map: Bytes::from_owner(map), ssds: self.ssds.to_vec() }))
             }
             other => mismatch(&other),
         }
@@ -130,7 +131,7 @@ async fn follow(
         let newest = maps.borrow_and_update().clone();
         if let Some((epoch, map)) = newest.filter(|(epoch, _)| *epoch > after) {
             after = epoch;
-            let answer = Ok(WatchMapResponse { epoch, map: map.to_vec() });
+            let answer = Ok(WatchMapResponse { epoch, map: Bytes::from_owner(map) });
             if !matches!(tokio::time::timeout_at(until, to.send(answer)).await, Ok(Ok(()))) {
                 return;
             }

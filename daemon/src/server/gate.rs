@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::body::Body;
-use tonic::transport::server::TlsConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
@@ -85,8 +84,7 @@ where
 
 /// The connection of a call.
 pub(super) fn connection_of(extensions: &http::Extensions) -> Option<&Connection> {
-    let secured = extensions.get::<TlsConnectInfo<Connection>>();
-    secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>())
+    extensions.get::<Connection>()
 }
 
 /// The answer to bytes that are no message has the code INVALID_ARGUMENT.

@@ -5,6 +5,7 @@
 //!   answers   answers on their way, and clients that take none
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
+//!   hello     TLS handshakes, on a thread of their own
 //!   gate      deadlines of calls, codes of bad messages
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
@@ -21,6 +22,7 @@ mod answers;
 mod config;
 mod fleet;
 mod gate;
+mod hello;
 pub mod link;
 mod look;
 mod messages;
@@ -189,10 +191,13 @@ async fn serve_grpc(
     let bounds = accept::Bounds {
         connections: config.max_connections,
         of_host: config.max_host_connections,
+        answer_bytes: config.max_answer_bytes,
         silence: config.keep_alive * 3,
     };
     let Entrance { listener, inputs } = entrance;
-    let server = tls_server(&config.access)?
+    let tls = config.access.server_tls().map_err(DaemonError::Tls)?.map(|tls| tls.for_http2());
+    let incoming = accept::incoming(listener, tls, bounds, inputs).map_err(DaemonError::Thread)?;
+    let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(config.keep_alive))
         .http2_keepalive_timeout(Some(config.keep_alive))
         .max_concurrent_streams(STREAMS)
@@ -201,7 +206,7 @@ async fn serve_grpc(
         .layer(gate::GateLayer)
         .add_service(InterceptedService::new(volumes, proof.clone()))
         .add_service(InterceptedService::new(fleet, proof))
-        .serve_with_incoming_shutdown(accept::incoming(listener, bounds, inputs), async {
+        .serve_with_incoming_shutdown(incoming, async {
             quitting.await.ok();
         });
     let stop_timeout = config.stop_timeout;
@@ -223,23 +228,6 @@ async fn serve_grpc(
         Some(State::Stopped(stop)) => Err(stop.into()),
         Some(State::Starting(_) | State::Serving) | None => Ok(()),
     }
-}
-
-/// A server with the TLS that callers are to use.
-fn tls_server(access: &Access) -> Result<tonic::transport::Server, DaemonError> {
-    let server = tonic::transport::Server::builder();
-    match access.tls_config() {
-        None => Ok(server),
-        Some(tls) => server.tls_config(tls).map_err(|e| DaemonError::Tls(root_cause(&e))),
-    }
-}
-
-fn root_cause(e: &dyn std::error::Error) -> String {
-    let mut cause = e;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
 
 impl From<Stop> for DaemonError {
@@ -277,7 +265,7 @@ impl Daemon {
             return Err(DaemonError::Exposed(objection));
         }
         // Files that cannot be used are named before the array is read.
-        tls_server(&config.access)?;
+        config.access.server_tls().map_err(DaemonError::Tls)?;
         let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;

@@ -3,6 +3,7 @@
 
 use super::accept::Connection;
 use super::access::Access;
+use super::answers::Weight;
 use super::config::DaemonConfig;
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
 use super::runtime::{Absent, Conditions, InUse, Input};
@@ -23,13 +24,15 @@ use gnstor_proto::slba::ClientId;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use tonic::transport::server::TlsConnectInfo;
 use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
 /// How much longer than the core's own deadline a call waits for it: the core answers first unless it is
 /// stuck.
 const MARGIN: Duration = Duration::from_secs(2);
+
+/// About what a volume takes in an answer that is not sent yet.
+const VOLUME_BYTES: usize = 512;
 
 /// Longest name of a client in the log.
 pub(super) const NAME_CHARS: usize = 64;
@@ -40,26 +43,18 @@ pub(super) fn prove(
     manager_key: Option<&Secret>,
     mut call: tonic::Request<()>,
 ) -> Result<tonic::Request<()>, Status> {
-    let extensions = call.extensions();
-    let secured = extensions.get::<TlsConnectInfo<Connection>>();
-    let connection = secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>());
-    let certificates = secured.and_then(TlsConnectInfo::peer_certs);
-    let certificate = certificates.as_deref().and_then(|all| all.first()).map(|der| der.as_ref());
+    let connection = call.extensions().get::<Connection>();
+    let certificate = connection.and_then(Connection::certificate);
     let authorization = match call.metadata().get("authorization") {
         None => None,
         Some(value) => Some(value.to_str().map_err(|_| Status::unauthenticated("the token is no text"))?),
     };
-    let connection = connection.cloned();
-    let id = connection.as_ref().map_or(0, Connection::id);
+    let id = connection.map_or(0, Connection::id);
     let mut caller = access.caller(id, certificate, authorization)?;
     let shown = call.metadata().get(CLIENT_PROOF).and_then(|value| ShownClient::parse(value.to_str().ok()?));
     caller.client = shown_client(manager_key, shown.as_ref());
-    if let Some(connection) = connection {
-        if !caller.single {
-            connection.set_admitted();
-        }
-        // With TLS, the call has it inside another type.
-        call.extensions_mut().insert(connection);
+    if !caller.single {
+        connection.inspect(|connection| connection.set_admitted());
     }
     call.extensions_mut().insert(Arc::new(caller));
     Ok(call)
@@ -237,8 +232,10 @@ impl Volumes for Service {
         let room = if call.metadata().contains_key(ROOM) { self.room(&call).await? } else { Vec::new() };
         match self.ask("List", call, |_| Ok(Request::List)).await? {
             Reply::Volumes(entries) => {
-                let volumes = entries.iter().map(volume).collect();
+                let volumes: Vec<Volume> = entries.iter().map(volume).collect();
+                let weight = Weight(volumes.len() * VOLUME_BYTES);
                 let mut response = self.with_absent(ListResponse { volumes });
+                response.extensions_mut().insert(weight);
                 for (replicas, bytes) in (1..).zip(room) {
                     let value = format!("{replicas} {bytes}").parse().expect("digits");
                     response.metadata_mut().append(ROOM, value);

@@ -102,6 +102,13 @@ impl ServerTls {
         config.send_tls13_tickets = 1;
         Ok(Self(Arc::new(config)))
     }
+
+    /// The same settings for a server that speaks HTTP/2.
+    pub fn for_http2(&self) -> Arc<ServerConfig> {
+        let mut config = ServerConfig::clone(&self.0);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
+    }
 }
 
 impl ClientTls {

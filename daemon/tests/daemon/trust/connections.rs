@@ -126,26 +126,38 @@ fn silent_connections_end_and_live_ones_stay() {
     });
 }
 
-/// Calls GetMap eight times by a connection of this HTTP/2 window, and takes no answer. How long it lasts.
-async fn takes_no_answer(daemon: &Daemon, window: u32) -> Duration {
+/// A connection of this HTTP/2 window that has called GetMap `calls` times and takes no answer.
+async fn untaken(
+    daemon: &Daemon,
+    window: u32,
+    calls: usize,
+) -> (tokio::task::JoinHandle<Result<(), h2::Error>>, Vec<http::Response<h2::RecvStream>>) {
     let stream = tokio::net::TcpStream::connect(daemon.local_addr()).await.unwrap();
     let mut builder = h2::client::Builder::new();
     let (h2, connection) =
         builder.initial_window_size(window).handshake::<_, bytes::Bytes>(stream).await.unwrap();
     let ended = tokio::spawn(connection);
     let mut h2 = h2.ready().await.unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..8 {
+    let mut answers = Vec::new();
+    for _ in 0..calls {
         let request = http::Request::post("http://daemon/gnstor.v1.Fleet/GetMap")
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())
             .unwrap();
-        let (response, mut body) = h2.send_request(request, false).unwrap();
+        let Ok((response, mut body)) = h2.send_request(request, false) else { break };
         body.send_data(bytes::Bytes::from_static(&[0; 5]), true).unwrap();
-        calls.push(response.await.unwrap());
+        let Ok(answer) = response.await else { break };
+        answers.push(answer);
     }
     assert!(h2.current_max_send_streams() <= 32, "calls at once on a connection");
+    (ended, answers)
+}
+
+/// Calls GetMap eight times by a connection of this HTTP/2 window, and takes no answer. How long it lasts.
+async fn takes_no_answer(daemon: &Daemon, window: u32) -> Duration {
+    let (ended, answers) = untaken(daemon, window, 8).await;
+    assert_eq!(answers.len(), 8);
     let since = Instant::now();
     let ended = tokio::time::timeout(Duration::from_secs(10), ended).await;
     assert!(ended.is_ok(), "window {window}: the daemon keeps the answers");
@@ -169,6 +181,41 @@ fn a_caller_that_takes_no_answer_loses_its_connection() {
             tokio::time::sleep(Duration::from_millis(300)).await;
             live.create(&format!("v{step}"), a).await.expect("a client that takes its answers stays");
         }
+    });
+}
+
+async fn map_of(client: &mut Client) -> bytes::Bytes {
+    let request = client.sign(gnstor_proto::grpc::GetMapRequest {});
+    client.fleet.get_map(request).await.unwrap().into_inner().map
+}
+
+/// One connection is bounded by its calls and by time. A thousand of them together would take gigabytes.
+#[test]
+fn answers_that_are_not_taken_are_bounded_in_sum_and_the_oldest_connection_ends() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = DaemonConfig { max_answer_bytes: 4 << 20, ..config() };
+    config.core.groups = 16_384;
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut live = Client::connect(&daemon, None).await;
+        let a = live.register().await.unwrap();
+        let map_bytes = map_of(&mut live).await.len();
+        let (calls, count) = (8, 4 * (3 << 20) / (8 * map_bytes));
+        let mut held = Vec::new();
+        for _ in 0..count {
+            held.push(untaken(&daemon, 1, calls).await);
+        }
+        let there = || held.iter().map(|(ended, _)| !ended.is_finished()).collect::<Vec<_>>();
+        // The part of a host is three quarters of 4 MiB, and four times that were asked for.
+        let fit = (3 << 20) / (calls * map_bytes) + 1;
+        let until = Instant::now() + Duration::from_secs(5);
+        while there().iter().filter(|&&is_there| is_there).count() > fit {
+            assert!(Instant::now() < until, "the answers stay: {:?}", there());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(count > 2 * fit && there()[count - 1] && !there()[0], "the newest stay: {:?}", there());
+        assert_eq!(map_of(&mut live).await.len(), map_bytes, "a client that takes its answers has them");
+        live.create("v", a).await.expect("its connection stays");
     });
 }
 
