@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! If the answers to a host, or to all, hold too many bytes, the connection of the oldest answer ends: a
+//! If the answers to a host, or to all, hold too many bytes, the connection of the oldest answer ends. A
 //! client that takes its answers has none that is old.
 //!
 //! ```text

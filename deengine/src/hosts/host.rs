@@ -85,8 +85,8 @@ pub(crate) struct NewHost {
     pub(crate) proof: Proof,
 }
 
-/// Longest keep-alive timeout. A host that asks for none (0) or for a longer one has this one: a machine that
-/// vanished must not keep its controllers for ever.
+/// Longest keep-alive timeout. A host that asks for none (0) or for a longer one has this one. Otherwise a
+/// machine that vanished would keep its controllers for ever.
 const MOST_KATO: Span = Span::from_ms(120_000);
 
 /// The keep-alive timeout of a host that asks for this many milliseconds.

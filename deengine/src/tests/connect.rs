@@ -169,9 +169,9 @@ fn a_host_that_asks_for_no_keep_alive_or_for_days_loses_its_queues_after_two_min
         }
         let end = harness.now + Span::from_ms(120_000);
         harness.step_to(end - Span::from_ns(1));
-        assert!(harness.closed.is_empty(), "{asked_ms} {later_ms:?}");
+        assert!(!harness.closed.contains(&ADMIN), "{asked_ms} {later_ms:?}");
         harness.step_to(end);
-        assert_eq!(harness.closed, [ADMIN], "{asked_ms} {later_ms:?}");
+        assert!(harness.closed.contains(&ADMIN), "{asked_ms} {later_ms:?}");
     }
 }
 
@@ -182,11 +182,8 @@ fn after_a_pause_of_the_ssd_each_host_has_its_keep_alive_timeout_anew() {
     harness.open(ADMIN, 0, 32);
     let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
     harness.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
-    harness.now = harness.now + Span::from_ms(20_000);
+    harness.advance_alive(Span::from_ms(20_000));
     let now = harness.now;
-    harness.workers.iter_mut().for_each(|worker| worker.resumed(now));
-    harness.step(now);
-    harness.pump();
     assert!(harness.closed.is_empty());
     harness.step_to(now + Span::from_ms(999));
     assert!(harness.closed.is_empty());

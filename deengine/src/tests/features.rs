@@ -26,7 +26,7 @@ fn values_are_kept_and_defaults_and_capabilities_told() {
         (0x04, 400, 343, 4),
         (0x05, 1 << 16 | 7, 0, 6),
         (0x0B, 0x302, 0x1F, 4),
-        (0x0F, 5000, 0, 4),
+        (0x0F, 5000, 120_000, 4),
     ];
     for (feature, value, default, capabilities) in cases {
         assert_eq!(get(&mut harness, feature, 0, 0), Ok(default), "{feature:02x}h");

@@ -26,7 +26,7 @@ fn attempts(harness: &mut Harness) -> Vec<Option<Refusal>> {
 fn without_a_renewal_there_is_no_lease() {
     let mut harness = Harness::new();
     harness.chmod(|entry| entry.lease_ms = *WRITE_LEASE_MS.end());
-    harness.advance(Span::from_ms(3_599_999));
+    harness.advance_alive(Span::from_ms(3_599_999));
     assert_eq!(attempts(&mut harness)[..3], [None; 3]);
 }
 

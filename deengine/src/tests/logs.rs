@@ -29,7 +29,7 @@ fn smart_counts_what_was_done() {
     }
     let refused = harness.io(io::READ, STRANGER, 0, 1);
     harness.submit(STRANGER, refused);
-    harness.advance(Span::from_ms(7_200_000));
+    harness.advance_alive(Span::from_ms(7_200_000));
     let health = FlashHealth {
         percentage_used: 3,
         available_spare: 99,

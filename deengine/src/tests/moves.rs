@@ -19,6 +19,22 @@ impl Harness {
         self.pump();
     }
 
+    /// As [`Self::advance`]. Meanwhile all hosts have kept their connections alive.
+    pub(super) fn advance_alive(&mut self, span: Span) {
+        self.now = self.now + span;
+        let now = self.now;
+        self.workers.iter_mut().for_each(|worker| worker.resumed(now));
+        self.advance(Span::ZERO);
+    }
+
+    /// As [`Self::step_to`]. Meanwhile all hosts keep their connections alive.
+    pub(super) fn step_minutes(&mut self, minutes: u64) {
+        for _ in 0..minutes {
+            self.step_to(self.now + Span::from_ms(60_000));
+            self.advance_alive(Span::ZERO);
+        }
+    }
+
     /// Steps until the SSD has nothing more to do before `end`.
     pub(super) fn step_to(&mut self, end: Time) {
         while let Some(at) = self.next_event().filter(|&at| at <= end) {

@@ -79,8 +79,7 @@ fn work(harness: &mut Harness, hours: u64) {
     let sqe = harness.io(io::READ, WRITER, 40, 1);
     assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::BadChecksum));
     harness.write(40, &[1]);
-    let end = harness.now + Span::from_ms(hours * 3_600_000);
-    harness.step_to(end);
+    harness.step_minutes(hours * 60);
 }
 
 #[test]
@@ -107,8 +106,7 @@ fn smart_goes_on_where_it_was_after_every_end() {
     assert_eq!(smart(&mut harness), Smart { cycles: 2, ..first }, "after a shutdown");
 
     harness.now = Time::from_ns(1000);
-    let end = harness.now + Span::from_ms(2 * 3_600_000);
-    harness.step_to(end);
+    harness.step_minutes(2 * 60);
     harness.ssd().power_fail().unwrap();
     let mut harness = kept.restart(harness);
     let dumped = Smart { cycles: 3, hours: 5, unsafe_shutdowns: 1, ..first };

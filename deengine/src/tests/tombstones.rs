@@ -50,12 +50,12 @@ fn a_deleted_volume_leaves_its_request_ids_for_a_day() {
     assert_eq!((list.len(), raw.magic, raw.format.get(), raw.vid.get()), (1, *b"GNVT", 1, VOLUME));
     assert_eq!((raw.generation.get(), raw.version.get(), raw.term.get(), raw.age_s.get()), (1, 9, 1, 0));
     assert_eq!(raw.request_ids.map(|id| id[15]), [1, 2, 3, 4, 5, 6, 7, 8]);
-    harness.now = harness.now + Span::from_ms(12 * 3_600_000);
+    harness.advance_alive(Span::from_ms(12 * 3_600_000));
     live_and_die(&mut harness, 2, &[9]);
     assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), [(1, 43_200, 1), (2, 0, 9)]);
-    harness.now = harness.now + HOUR + Span::from_ms(11 * 3_600_000);
+    harness.advance_alive(HOUR + Span::from_ms(11 * 3_600_000));
     assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), [(2, 43_200, 9)], "the first is a day old");
-    harness.now = harness.now + Span::from_ms(12 * 3_600_000);
+    harness.advance_alive(Span::from_ms(12 * 3_600_000));
     assert_eq!(seen(&tombstones(&mut harness, 0, 0, 8)), []);
     let again = VolumeEntry { generation: 2, ..entry(VOLUME) };
     let cqe = harness.volume_command(opcode::VOLUME_ADD, &again);

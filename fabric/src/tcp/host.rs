@@ -294,7 +294,7 @@ mod tests {
         let more = open(&host, 2, 8, &other).expect("the place of the one that was admitted");
         assert_eq!(first.take(), []);
         all.iter().chain([&admitted, &newest, &more]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.0).of_ssd.is_empty());
+        assert!(lock(&host.account).of_ssd.is_empty());
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
         host.close(&all.pop().expect("some"));
         all.push(admitted(&host, 0, 2, 5000).expect("its own again"));
         all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.0).of_ssd.is_empty());
+        assert!(lock(&host.account).of_ssd.is_empty());
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
         let few: Vec<_> = (100..150).filter_map(|id| admitted(&host, 0, FEW_ENTRIES, id)).collect();
         assert_eq!(few.len(), 50, "beside {} deep ones", deep.len());
         deep.iter().chain(&unproven).chain(&few).for_each(|entry| host.close(entry));
-        assert!(lock(&host.0).of_ssd.is_empty());
+        assert!(lock(&host.account).of_ssd.is_empty());
     }
 
     /// On loopback all clients are of one host.
@@ -372,6 +372,6 @@ mod tests {
         host.close(&greedy.pop().expect("some"));
         greedy.push(admitted(&host, 0, 2, 1).expect("its own again"));
         greedy.iter().chain([&other]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.0).of_ssd.is_empty());
+        assert!(lock(&host.account).of_ssd.is_empty());
     }
 }

@@ -11,8 +11,8 @@ pub const OUTBOX_BYTES: usize = 512 << 10;
 /// Bytes for the array that a client holds. An array asks for [`TRANSFERS`] blocks at a time: a client that
 /// stops reading earlier could wait for an array that waits for it.
 pub const CLIENT_OUTBOX_BYTES: usize = 8 << 20;
-/// The limit of an outbox, and of a read, while the peer has proven nothing, and while its host or all hosts
-/// hold too much ([`HOST_HELD`]).
+/// The limit of an outbox, and of a read, while the peer has proven nothing. It is also the limit while the
+/// connections of its host hold [`HOST_HELD`], or all hold [`HELD`].
 pub const FEW_BYTES: usize = 2 * super::MAX_DATA;
 /// If an outbox exceeds this size, the connection ends at once. Only responses can fill it so far.
 pub const MOST_OUTBOX_BYTES: usize = 4 * CLIENT_OUTBOX_BYTES;

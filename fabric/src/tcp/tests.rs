@@ -4,6 +4,8 @@
 mod tls;
 
 use super::frame::{Frame, MAX_DATA, MAX_FRAME};
+use super::limits::{FEW_BYTES, HELD, HOST_HELD, OUTBOX_BYTES};
+use super::places::Places;
 use super::wire::Wire;
 use gnstor_base::testing::deadline;
 use gnstor_proto::fabrics::CmRequest;
@@ -64,6 +66,41 @@ fn a_closed_stream_and_a_long_frame_are_seen() {
         assert_eq!(server.poll(), None);
     }
     assert!(server.dead().unwrap().contains("longer"));
+}
+
+/// One host has thousands of connections. Together they hold what one host may hold.
+#[test]
+fn where_memory_is_scarce_a_stream_holds_little_for_its_peer() {
+    let _deadline = deadline();
+    let (places, host) = (Places::new(9, 9), "192.0.2.1".parse().unwrap());
+    let stream = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    };
+    let (_client, server) = stream();
+    let mut wire = Wire::accepted(server, None, places.take(host).unwrap()).unwrap();
+    wire.limit_outbox(OUTBOX_BYTES);
+    let frame = || Frame::Response { conn: 1, cqe: [3; 16] };
+    (0..1000).for_each(|_| wire.send(&frame()));
+    assert!(wire.has_room() && wire.held_bytes() > FEW_BYTES);
+    let mut others: Vec<_> = (0..2).map(|_| places.take(host).unwrap()).collect();
+    others[0].count_held(HOST_HELD / 2);
+    assert!(wire.has_room());
+    others[1].count_held(HOST_HELD / 2);
+    assert!(!wire.has_room(), "its host holds its part");
+    let mut elsewhere = places.take("192.0.2.2".parse().unwrap()).unwrap();
+    assert!(!elsewhere.is_scarce(), "another host has its own part");
+    elsewhere.count_held(HELD - HOST_HELD);
+    assert!(elsewhere.is_scarce(), "all hosts together");
+    drop(elsewhere);
+    // What a stream held counts no more when it ends.
+    others.truncate(1);
+    assert!(wire.has_room());
+    drop((wire, others));
+    let mut last = places.take(host).unwrap();
+    last.count_held(HOST_HELD - 1);
+    assert!(!last.is_scarce(), "nothing else is held");
 }
 
 proptest! {

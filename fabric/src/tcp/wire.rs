@@ -373,6 +373,13 @@ impl Wire {
 
     /// Bytes of memory that the stream holds, itself not counted.
     #[cfg(test)]
+    /// Reads bytes without a look at them.
+    #[cfg(test)]
+    pub(crate) fn take_raw(&mut self, most: usize) -> usize {
+        self.stream.read(&mut vec![0; most], &mut Vec::new()).unwrap_or(0)
+    }
+
+    #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbox.capacity() + self.outbox.capacity()
     }

@@ -22,6 +22,7 @@ use gnstor_base::controller::{AskId, Effect, Outcome, PushRole, Remote as Memory
 use gnstor_base::testing::deadline;
 use gnstor_base::time::Span;
 use gnstor_proto::fabrics::CmRequest;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
@@ -86,9 +87,13 @@ impl Controller for Puppet {
     }
 }
 
-/// Two ends of a TCP connection.
+/// Two ends of a TCP connection. The operating system holds few bytes for them, on machines of any settings.
 fn pair() -> (Wire, Wire) {
     let (client, server) = streams();
+    for end in [&client, &server] {
+        setsockopt(end, sockopt::RcvBuf, &KERNEL_BYTES).unwrap();
+        setsockopt(end, sockopt::SndBuf, &KERNEL_BYTES).unwrap();
+    }
     (Wire::new(client).unwrap(), Wire::new(server).unwrap())
 }
 
@@ -98,6 +103,8 @@ fn streams() -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
+/// The operating system's buffer for one direction of a stream.
+const KERNEL_BYTES: usize = 128 << 10;
 const QPN: u32 = 7;
 const KEY: u32 = 0x0701;
 const DBR: u64 = 0x4000;

@@ -136,7 +136,7 @@ pub fn run(
             Attack::Tags => attacker.tags(),
             Attack::Connects => attacker.connects(&mut held),
             Attack::Silent => attacker.silent(&mut held),
-            Attack::Deaf => attacker.deaf(),
+            Attack::Deaf => attacker.deaf(&mut held),
             Attack::Capsules => attacker.capsules(),
             Attack::Flicker => attacker.flicker(),
             Attack::Unproven => attacker.unproven(&mut held),
@@ -294,17 +294,23 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    fn deaf(&mut self) -> std::io::Result<()> {
+    fn deaf(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
         self.refused = !talk.open(1, 0, 0)?;
         if self.refused {
             return Ok(());
         }
         talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
-        for _ in 0..20_000 {
+        // More answers than the operating system takes. Its buffers take all commands, and nothing waits here.
+        for _ in 0..1500 {
             self.frames += 1;
             talk.post(1, identify())?;
         }
+        // All outboxes together are bounded, too.
+        if held.len() > 150 {
+            held.clear();
+        }
+        held.push(talk);
         Ok(())
     }
 

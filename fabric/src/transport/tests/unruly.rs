@@ -167,6 +167,21 @@ impl Raw {
         self.steps(Span::from_ns(1000));
     }
 
+    /// Lets the operating system take what it takes of both ends, in real time, while the array's time stands
+    /// still.
+    #[expect(clippy::disallowed_methods, reason = "the operating system takes bytes in real time")]
+    fn until_nothing_moves(&mut self) {
+        let (mut held, mut same) = (usize::MAX, 0);
+        while same < 20 {
+            self.wire.flush();
+            self.array.step(self.now);
+            let now = self.peer().expect("no time passes for it").wire().held_bytes();
+            same = if now == held { same + 1 } else { 0 };
+            held = now;
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
     fn steps(&mut self, each: Span) {
         for _ in 0..600 {
             self.wire.flush();

@@ -5,13 +5,14 @@ use super::*;
 use crate::hca::Allowance;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the operating system takes bytes in real time")]
 fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     let _deadline = deadline();
     let mut raw = Raw::new(1);
     // More than the operating system's buffers and the outbox hold together.
-    let pushes = (0..4000).map(|i| raw.push(i, 0, 65536)).collect();
-    raw.puppet.seen().on_submit = pushes;
+    let queue = raw.puppet.seen().opened[0];
+    let pushes = (0..4000).map(|i| raw.push(i, 0, 65536));
+    let effects = [admitted(queue)].into_iter().chain(pushes).collect();
+    raw.puppet.seen().on_submit = effects;
     raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
     raw.wire.flush();
     let mut most = 0;
@@ -28,15 +29,7 @@ fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     assert!(raw.got.len() > before + 100 && raw.peer().is_some());
     raw.asked().into_iter().for_each(|tag| raw.wire.send(&done_of(1, tag, vec![])));
     raw.wire.flush();
-    // The operating system may take some more bytes, which takes it real time on a loaded machine.
-    let (mut held, mut same) = (usize::MAX, 0);
-    while same < 20 {
-        raw.array.step(raw.now);
-        let now_held = raw.peer().expect("no time passes for it").wire().held_bytes();
-        same = if now_held == held { same + 1 } else { 0 };
-        held = now_held;
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    raw.until_nothing_moves();
     // After the longer time the connection would close because the client ends no transfer.
     const { assert!(limits::ANSWER.as_ns() >= 3 * limits::STALL.as_ns()) };
     for _ in 0..limits::ANSWER.as_ns() / 1_000_000 - 1000 {
@@ -48,6 +41,30 @@ fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     }
     assert!(raw.peer().is_none(), "it took nothing for too long");
     assert!(raw.array.transfers.is_empty() && raw.array.conns.is_empty());
+}
+
+/// A peer with an outbox that stays full keeps its memory, however slowly it reads.
+#[test]
+fn a_peer_that_takes_a_little_now_and_then_is_closed() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    let pushes = (0..4000).map(|i| raw.push(i, 0, 65536)).collect();
+    raw.puppet.seen().on_submit = pushes;
+    raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
+    raw.until_nothing_moves();
+    // An outbox of a peer that has proven nothing is small.
+    let held = raw.peer().expect("it is there").wire().held_bytes();
+    assert!(held <= 4 * limits::FEW_BYTES, "{held} bytes");
+    let begun = raw.now;
+    while raw.peer().is_some() {
+        assert!(raw.now.since(begun) < limits::STALL + limits::STALL, "it holds its bytes");
+        assert!(raw.wire.take_raw(512) > 0, "it takes some");
+        for _ in 0..100 {
+            raw.now = raw.now + Span::from_ms(10);
+            raw.array.step(raw.now);
+        }
+    }
+    assert!(raw.now.since(begun) >= Span::from_ms(9_000), "it had its time");
 }
 
 /// Responses cannot be held back, so only they take the outbox beyond its limit. The SSD gives them as fast
