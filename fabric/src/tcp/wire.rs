@@ -231,7 +231,7 @@ impl Wire {
         self.count_held();
     }
 
-    /// Counts the bytes that the stream holds beyond those that each may hold.
+    /// Counts the bytes that the stream holds, without the first [`FEW_BYTES`].
     fn count_held(&mut self) {
         let held = self.inbox.len() + self.outbox.len();
         if let Some(place) = &mut self.place {

@@ -301,7 +301,7 @@ impl Attacker<'_> {
             return Ok(());
         }
         talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
-        // More answers than the operating system takes. Its buffers take all commands, and nothing waits here.
+        // More answers than the operating system takes. It takes all commands, so nothing waits here.
         for _ in 0..1500 {
             self.frames += 1;
             talk.post(1, identify())?;
