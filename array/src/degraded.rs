@@ -31,7 +31,7 @@ const AT_A_TIME: usize = 8;
 pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     let mut all = make_each(plans)?;
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
-        // Its file stays unchanged, and its map and volumes are not this array's.
+        // The SSD's file stays unchanged, and its map and volumes are not this array's.
         take_back(std::mem::replace(&mut all[place], Err(why)));
     }
     for (place, why) in unnumbered::strangers_of(all.iter().map(|made| made.as_ref().ok())) {

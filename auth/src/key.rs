@@ -25,7 +25,7 @@ const VERIFIER: &[u8] = b"GNStor manager key";
 /// Why a text is no secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It does not begin with `DHHC-1:` and end with a colon.
+    /// The text does not begin with `DHHC-1:` and end with a colon.
     #[error("a secret has the form DHHC-1:01:BASE64: as `nvme gen-dhchap-key` prints it")]
     Form,
     /// The hash identifier is not 00 or 01.

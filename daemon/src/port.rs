@@ -66,7 +66,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     let dwords = u32::try_from(bytes / 4).expect("a transfer is far below 16 GiB");
     let mut sqe = Sqe { nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() };
     sqe.opcode = match command {
-        // Their bytes are in `voting` and `repair`.
+        // The bytes of these commands are in `voting` and `repair`.
         Command::Identify
         | Command::TermTake { .. }
         | Command::MapHold { .. }

@@ -100,7 +100,8 @@ impl Client {
         self.channel.cut();
         let in_flight = transfers.drain((&turn, &self.channel), None, FLUSHED).map_err(|e| e.to_string())?;
         if in_flight != 0 {
-            // Its agent or engine may stand still, as it does where the machine does: later they have ended.
+            // The client's agent or engine may stand still, as it does where the machine does: later they
+            // have ended.
             tracing::info!("{in_flight} requests of the old connections have not ended yet");
             return Ok(false);
         }

@@ -202,7 +202,7 @@ impl Transfers {
     fn clean(&self, target: Target<'_>) -> Result<(), Error> {
         if self.tainted.get() {
             let left = Duration::from_nanos(target.file.timeout_ns);
-            // It marks the memory as clean, if it is.
+            // The call marks the memory as clean, if it is.
             let _ = target.again.renew(self, left);
         }
         if self.tainted.get() { Err(Error::AfterTimeout) } else { Ok(()) }

@@ -265,7 +265,7 @@ impl Core {
 
     /// A connection of clients closed: the ids that it kept end, unless another names them in time.
     pub fn closed(&mut self, now: u64, connection: u64) {
-        // Its calls that wait keep no id when they are served.
+        // The connection's calls that wait keep no id when they are served.
         for caller in self.callers.values_mut().filter(|caller| caller.connection == connection) {
             *caller = Arc::new(Caller { connection: rights::HUNG_UP, ..Caller::clone(caller) });
         }

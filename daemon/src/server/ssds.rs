@@ -186,7 +186,7 @@ impl Loop {
         }
         match self.inbox.recv_timeout(nap) {
             Ok(work) => self.take(work),
-            // It has a sender of its own.
+            // The link has a sender of its own.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
     }

@@ -285,7 +285,7 @@ impl Hosts {
             if deadline <= at {
                 return (deadline, admin);
             }
-            // It has been heard since.
+            // The host has been heard since.
             self.look_again(cntlid);
         }
         (Time::NEVER, None)

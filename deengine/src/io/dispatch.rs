@@ -251,7 +251,7 @@ impl Worker {
         let is_taken = self.pending.take_back(&mut self.ports, queue, cid);
         self.publish_pending();
         if is_taken {
-            // Its queue entry is free again.
+            // The command's queue entry is free again.
             if let Some(port) = self.ports.get(queue) {
                 port.fetch();
             }

@@ -51,7 +51,7 @@ impl Worker {
                 Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
-                // It may be the completion of a Connect.
+                // The capsule may be the completion of a Connect.
                 if !port.is_connected() {
                     self.shared.lock(self.index).refresh(port);
                 }

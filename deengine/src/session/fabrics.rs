@@ -179,7 +179,7 @@ impl Ssd {
             let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
             let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::ConnectRefused)?;
             self.wake_at(now + kato);
-            // Its activity is counted and saved.
+            // The host's activity is counted and saved.
             self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
             return Ok((role, cntlid));

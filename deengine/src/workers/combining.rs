@@ -122,7 +122,7 @@ pub(crate) fn commit_all<'a>(
     }
     let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
-        // It prefetches nothing for jobs that it will not try.
+        // The combiner prefetches nothing for jobs that it will not try.
         let next = groups.get(number).filter(|_| !is_full);
         let coming = next.and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));

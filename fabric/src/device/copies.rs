@@ -296,8 +296,8 @@ impl Drop for Copier {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         if self.stuck {
-            // Its kernel may begin at any time: stream, device and the host memory that it has mapped are
-            // there for ever.
+            // The copy's kernel may begin at any time: stream, device and the host memory that it has mapped
+            // are there for ever.
             std::mem::forget((stream, Arc::clone(&self.device)));
         } else if let Backend::Cuda(gpu) = &self.device.backend {
             gpu.end_stream(stream);

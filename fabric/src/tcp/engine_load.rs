@@ -15,7 +15,7 @@ const CLIENT_STREAMS: u32 = 8;
 /// What others know of an engine. It says who gets the next stream.
 #[derive(Debug, Default)]
 pub struct EngineLoad {
-    /// Its streams, clients' with their weight.
+    /// The engine's streams, clients' with their weight.
     streams: AtomicU32,
     arriving: AtomicU32,
     /// Times in ns: newcomers' debt exceeds the credit until then, and clients are at work until then.
@@ -31,7 +31,7 @@ impl EngineLoad {
         StreamSlot { load: Arc::clone(self), weight: 1, is_arriving: true }
     }
 
-    /// Its streams, by weight.
+    /// The engine's streams, by weight.
     pub fn streams(&self) -> u32 {
         self.streams.load(Relaxed)
     }

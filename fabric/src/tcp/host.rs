@@ -125,7 +125,7 @@ pub(super) struct Entry {
     entries: u32,
     /// Entries that count.
     counted: u32,
-    /// Its client; `None`: that is not admitted yet.
+    /// The queue pair's client; `None`: that is not admitted yet.
     client: Option<Identity>,
 }
 

@@ -117,7 +117,7 @@ impl End {
         Self::GaveWay,
     ];
 
-    /// Its code in a frame.
+    /// The reason's code in a frame.
     pub fn code(self) -> u16 {
         match self {
             Self::NoHandshake => 1,

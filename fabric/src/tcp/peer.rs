@@ -67,7 +67,7 @@ pub struct PeerExecutor {
     /// The cost that its frames may have in a turn.
     turn: u32,
     up: VecDeque<Up>,
-    /// Its place at its engine, if it has one.
+    /// The stream's place at its engine, if it has one.
     slot: Option<StreamSlot>,
 }
 
@@ -105,7 +105,7 @@ impl PeerExecutor {
         self.regions = Arc::clone(regions);
     }
 
-    /// Its turn is over before its part is used. The next one begins anew.
+    /// The stream's turn is over before its part is used. The next one begins anew.
     pub(crate) fn end_turn(&mut self) {
         self.spent = 0;
     }
@@ -118,7 +118,7 @@ impl PeerExecutor {
     /// Ends waits that are over their deadline. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         self.wire.tick(now);
-        // Its notice wakes it, but not if that came while the connection was handed over.
+        // The stream's notice wakes it, but not if that came while the connection was handed over.
         self.give_way();
         if self.wire.dead().is_some() {
             return;
@@ -318,7 +318,8 @@ impl QpExecutor for PeerExecutor {
                 self.judge(bytes[14] & 0xFE == 0 && bytes[15] == 0);
                 self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
             }
-            // It counts for its host until it is closed here, too: a client need not say that it closes it.
+            // The queue pair counts for its host until it is closed here, too: a client need not say that it
+            // closes it.
             Down::QpError { qpn } => self.close(qpn),
             Down::Cqe { .. } | Down::QpAnew { .. } | Down::Ping { .. } => {}
         }

@@ -33,7 +33,7 @@ const PIECE: usize = 64 << 10;
 /// Certificates that an array asks of its clients.
 #[derive(Clone, Copy, Debug)]
 pub enum Callers<'a> {
-    /// It asks for none.
+    /// The array asks for none.
     Any,
     /// A certificate of this CA (PEM).
     Known(&'a [u8]),

@@ -274,7 +274,7 @@ impl RcTransport {
         let (mut worked, mut place) = (false, 0);
         while let Some(&token) = self.ready.awake.get(place) {
             if self.ready.slots[token as usize].is_newcomer() {
-                // It has become one, or another stream had the token when it was listed here.
+                // The stream has become one, or another stream had the token when it was listed here.
                 self.ready.awake.swap_remove(place);
                 self.ready.list(token);
                 continue;

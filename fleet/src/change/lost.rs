@@ -157,7 +157,7 @@ mod tests {
         let lost = map.call_lost(1, 9, 5).unwrap();
         assert_eq!(places(&lost), [(set(&[0]), set(&[0])), (SsdSet::EMPTY, set(&[1]))]);
         assert_eq!((states(&lost), shrunk(&lost)), ([absent, absent, out], [false, true, true]));
-        // It decides nowhere: another one has each of its groups at a lower place.
+        // The SSD decides nowhere: another one has each of its groups at a lower place.
         let lost = map.call_lost(2, 9, 5).unwrap();
         assert_eq!(places(&lost), [(set(&[0, 1]), set(&[0, 1])), (set(&[1]), set(&[1]))]);
         assert_eq!((states(&lost), shrunk(&lost)), ([absent, absent, out], [false, false, true]));

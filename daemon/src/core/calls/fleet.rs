@@ -109,7 +109,7 @@ impl Core {
     fn accept_ssd(&mut self, now: u64, view: &SsdView, lose_data: bool) -> Result<(), String> {
         let (ssd, lost) = (view.index, self.only_on(view.index));
         if view.taken_out || view.flaps {
-            // Its returns no longer count. It stays absent.
+            // The SSD's returns no longer count. It stays absent.
             return self.resume(now, ssd);
         }
         if !lost.is_empty() && !lose_data {

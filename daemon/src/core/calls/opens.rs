@@ -22,7 +22,7 @@ pub(super) struct Holder {
     pub(super) reaches: Option<u64>,
     /// One of its writes has failed.
     pub(super) in_doubt: bool,
-    /// It follows a map in which an SSD comes in for another one.
+    /// The client follows a map in which an SSD comes in for another one.
     pub(super) follows_drains: bool,
 }
 

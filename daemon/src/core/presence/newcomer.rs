@@ -57,7 +57,7 @@ impl Core {
             self.changes.newcomers.remove(&ssd);
             return self.stays_out(ssd, why);
         }
-        // It may have been checked before this map.
+        // The SSD may have been checked before this map.
         if !self.changes.newcomers.get(&ssd).is_some_and(|known| known.is(&says)) {
             self.changes.newcomers.insert(ssd, Newcomer::new(says));
         }
@@ -76,8 +76,8 @@ impl Core {
     /// Takes an answer about the SSD's contents.
     pub(super) fn newcomer_answered(&mut self, now: u64, ssd: u16, answer: Answer) {
         match answer {
-            // It never got a map, so no client has written to it. If it has an entry, a round gave it that
-            // before its identity was known.
+            // The SSD never got a map, so no client has written to it. If it has an entry, a round gave it
+            // that before its identity was known.
             Answer::Map(None) => self.is_empty_newcomer(now, ssd),
             Answer::Map(Some(map)) if self.is_ours(&map) => {
                 if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {

@@ -69,7 +69,7 @@ impl Core {
             (Step::Take, Answer::Promise(promise)) if promise.active.epoch() == epoch => Step::Table,
             // An SSD without a map, or of another array, refuses. Its answer to the map gives the reason.
             (Step::Take, Answer::Promise(_) | Answer::Refused(_)) => Step::Map,
-            // It has learned a map meanwhile. The next step asks which one.
+            // The SSD has learned a map meanwhile. The next step asks which one.
             (Step::Map, Answer::Refused(Refusal::StaleVersion)) => Step::Take,
             _ => return Some(answer),
         };

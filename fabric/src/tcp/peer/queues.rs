@@ -35,7 +35,7 @@ enum Known {
 pub(super) struct Pair {
     /// Since when it waits for its client's admission; `None`: the client is admitted.
     pending_since: Option<Time>,
-    /// Its entry in the account of the client's host.
+    /// The queue pair's entry in the account of the client's host.
     entry: Option<Entry>,
 }
 
