@@ -164,7 +164,9 @@ impl Follower for Maps {
 
     fn ask_daemon(&self) -> Option<Vec<u8>> {
         let mut fleet = self.rpc.fleet();
-        self.rpc.within(DAEMON, async move { fleet.get_map(grpc::GetMapRequest {}).await }).map(|map| map.map)
+        self.rpc
+            .within(DAEMON, async move { fleet.get_map(grpc::GetMapRequest {}).await })
+            .map(|answer| answer.map.into())
     }
 }
 
