@@ -27,6 +27,9 @@ use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
+/// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a host
+/// after two minutes of silence.
+const KEEP_MS: u64 = 30_000;
 /// First wait before a broken connection is made again. It doubles.
 const RETRY_MS: u64 = 100;
 /// Longest wait.
@@ -101,16 +104,17 @@ impl Link {
     pub fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let SsdPort { index, subnqn: peer, queue, reconnect, .. } = port;
+        let lasts = reconnect.is_some();
         Self {
             index,
             exchange: Exchange::new(peer.clone(), deadline_ms),
             peer,
             queue,
-            lasts: reconnect.is_some(),
+            lasts,
             reconnect,
             open: BTreeSet::new(),
             deadline_ms,
-            state: State::up(now, PROBE_MS),
+            state: State::up(now, if lasts { PROBE_MS } else { KEEP_MS }),
             condition: Condition::default(),
             is_close: false,
             look_at: Some(now),
@@ -127,7 +131,7 @@ impl Link {
     pub fn wakes_at(&self) -> Option<u64> {
         match &self.state {
             State::Up { probe_at, watch } => {
-                let own = self.look_at.into_iter().chain(self.lasts.then_some(*probe_at));
+                let own = self.look_at.into_iter().chain((*probe_at != u64::MAX).then_some(*probe_at));
                 let exchange = self.exchange.wakes_at().map(|at| watch.clock(at));
                 exchange.into_iter().chain(own).min()
             }
@@ -151,7 +155,11 @@ impl Link {
     }
 
     fn probe_ms(&self) -> u64 {
-        if self.is_close { ALIVE_MS } else { PROBE_MS }
+        match (self.lasts, self.is_close) {
+            (false, _) => KEEP_MS,
+            (true, false) => PROBE_MS,
+            (true, true) => ALIVE_MS,
+        }
     }
 
     /// Takes the next output, oldest first.
@@ -207,7 +215,7 @@ impl Link {
         if heard {
             *probe_at = now + probe_ms;
             watch.heard(seen);
-        } else if self.lasts && *probe_at <= now {
+        } else if *probe_at <= now {
             *probe_at = now + probe_ms;
             self.exchange.keep_alive();
             watch.asked(seen);
@@ -240,6 +248,7 @@ impl Link {
         } else {
             // Without a way back each later command hears from the queue what is wrong with it.
             self.queue.give_up(&error);
+            self.state = State::Up { probe_at: u64::MAX, watch: Watch::new(now) };
         }
     }
 

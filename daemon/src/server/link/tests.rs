@@ -155,6 +155,23 @@ fn deletion(vid: u16) -> Command {
     Command::Delete { vid: Vid::new(vid).unwrap(), generation: 1, version: 1, term: 1 }
 }
 
+/// An SSD takes a host that is silent for two minutes for dead, also one of its own process.
+#[test]
+fn a_connection_that_cannot_be_made_again_is_kept_alive() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = link(&sim, false);
+    let (mut now, mut count) = (0, 0);
+    while now < 600_000 {
+        let at = link.wakes_at().expect("it wakes for the next Keep Alive");
+        assert!(at <= now + 60_000, "silence from {now} to {at}");
+        now = at;
+        assert_eq!(news(&mut link, now), None);
+        count = sim.keep_alives.load(Ordering::Relaxed);
+    }
+    assert!((10..=30).contains(&count), "{count} in ten minutes");
+}
+
 #[test]
 fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits() {
     let _deadline = Deadline::after(LIMIT);
@@ -284,7 +301,7 @@ fn without_a_way_back_there_is_nothing_to_attend_to() {
     let _deadline = Deadline::after(LIMIT);
     let sim = Sim::default();
     let mut link = link(&sim, false);
-    assert_eq!(link.wakes_at(), None);
+    assert_eq!(link.wakes_at(), Some(KEEP_MS));
     sim.gone.store(true, Ordering::Relaxed);
     for now in [0, 1_000] {
         let Answer::Lost(why) = execute(&mut link, now, Command::MapGet) else { panic!("it is gone") };
@@ -321,7 +338,7 @@ fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it
     sim.filling.store(false, Ordering::Relaxed);
     let at = link.wakes_at().unwrap();
     assert_eq!(news(&mut link, at), Some(filling(false)));
-    assert_eq!(link.wakes_at(), None);
+    assert_eq!(link.wakes_at(), Some(at + KEEP_MS));
 }
 
 #[test]
