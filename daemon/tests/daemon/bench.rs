@@ -49,14 +49,19 @@ impl Bench {
     }
 
     pub(crate) fn cold_with(array: &SimArray, now: u64, config: CoreConfig) -> Self {
+        Self::cold_given(array, array.len(), now, config)
+    }
+
+    /// The same, of a daemon that was given the first SSDs of the array only.
+    pub(crate) fn cold_given(array: &SimArray, given: usize, now: u64, config: CoreConfig) -> Self {
         let log = Arc::clone(&array.ssd(0).vote.log);
         log.lock().unwrap().starts += 1;
         let config = CoreConfig { instance: log.lock().unwrap().starts, ..config };
-        let bytes: Vec<u64> = (0..array.len()).map(|ssd| SSD_BYTES - array.ssd(ssd).lacks_bytes).collect();
+        let bytes: Vec<u64> = (0..given).map(|ssd| SSD_BYTES - array.ssd(ssd).lacks_bytes).collect();
         let mut bench = Self {
             core: Core::new(config, &bytes),
             array: array.clone(),
-            queues: vec![VecDeque::new(); array.len()],
+            queues: vec![VecDeque::new(); given],
             replies: BTreeMap::new(),
             news: VecDeque::new(),
             stopped: None,
@@ -90,9 +95,22 @@ impl Bench {
                     self.news.push_back((ticket, result.clone()));
                     assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");
                 }
+                Effect::Connect { ssd, .. } => self.connect(ssd),
                 Effect::Serving => {}
                 Effect::Stopped(stop) => assert!(self.stopped.replace(stop).is_none(), "the core stops once"),
             }
+        }
+    }
+
+    /// Connects to an SSD that the daemon was not given, if it is there.
+    fn connect(&mut self, ssd: u16) {
+        assert_eq!(usize::from(ssd), self.queues.len(), "SSDs are connected in order");
+        self.queues.push(VecDeque::new());
+        while self.array.len() <= ssd.into() {
+            self.array = self.array.and_an_empty_one();
+        }
+        if !self.array.ssd(ssd.into()).dead {
+            self.core.ssd_found(self.now, ssd);
         }
     }
 

@@ -12,7 +12,11 @@ fn maps(map: impl Into<AnyMap>) -> Maps {
     let address = listener.local_addr().expect("an address").to_string();
     let rpc = Rpc::connect(&address, &Credentials::default()).expect("the kernel accepts");
     let device = Device::open(Choice::Host).expect("the host device is always there");
-    Maps::new(Arc::new(rpc), &device, map.into()).expect("a map without an SSD that takes over")
+    Maps::new(Arc::new(rpc), &device, map.into(), Rooms::default()).expect("host memory")
+}
+
+fn plain(map: impl Into<AnyMap>) -> Vec<u8> {
+    bytes_of(&map.into(), &Rooms::default())
 }
 
 fn whole() -> FleetMap {
@@ -30,7 +34,7 @@ fn word_of(volume: &DeviceMem) -> u64 {
 }
 
 fn table(maps: &Maps, number: usize) -> Vec<u8> {
-    let mut raw = vec![0; bytes_of(&maps.current()).len()];
+    let mut raw = vec![0; plain(AnyMap::clone(&maps.current())).len()];
     maps.places.read(number * raw.len(), &mut raw).expect("host memory");
     raw
 }
@@ -45,7 +49,7 @@ fn the_next_map_comes_into_the_other_table_and_then_into_each_volumes_word() {
     assert_eq!(word_of(&open), map_word(1, false, false));
     assert_eq!(maps.take(&encode(second.clone())), Taken::Epoch(2));
     assert_eq!((word_of(&open), word_of(&closed)), (map_word(2, true, false), map_word(1, false, false)));
-    assert_eq!((table(&maps, 0), table(&maps, 1)), (bytes_of(&first.into()), bytes_of(&second.into())));
+    assert_eq!((table(&maps, 0), table(&maps, 1)), (plain(first), plain(second)));
     let later = maps.open(VolumeAbi::default()).unwrap();
     assert_eq!(word_of(&later), map_word(2, true, false), "opened behind the change");
     assert_eq!(maps.flushed(), [0, 1, 3]);
@@ -65,11 +69,11 @@ fn a_table_is_not_filled_while_a_host_call_may_read_it() {
     assert_eq!(maps.take(&encode(second)), Taken::Epoch(2));
     let new = maps.call();
     assert_eq!(maps.take(&encode(third.clone())), Taken::Nothing);
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true, false), bytes_of(&first.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true, false), plain(first)));
     drop(old);
     // The newer call reads the other table.
     assert_eq!(maps.take(&encode(third.clone())), Taken::Epoch(3));
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false, false), bytes_of(&third.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false, false), plain(third)));
     drop(new);
 }
 
@@ -110,7 +114,7 @@ fn the_ssd_that_comes_in_for_another_one_is_beside_the_table_of_its_map() {
     let maps = maps(known.clone());
     let volume = maps.open(VolumeAbi::default()).unwrap();
     let comers = |number: usize| {
-        let (table, mut raw) = (bytes_of(&maps.current()).len(), vec![0; 2 * known.rows.len()]);
+        let (table, mut raw) = (plain(AnyMap::clone(&maps.current())).len(), vec![0; 2 * known.rows.len()]);
         maps.places.read(2 * table + number * raw.len(), &mut raw).expect("host memory");
         raw.chunks(2).map(|word| u16::from_le_bytes([word[0], word[1]])).collect::<Vec<u16>>()
     };
