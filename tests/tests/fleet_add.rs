@@ -58,6 +58,25 @@ fn degraded(now: &Value) -> u64 {
     counts[..counts.len() - 1].iter().sum()
 }
 
+/// Waits until SSD 4 has its share. No copy is missing meanwhile.
+fn takes_its_share(up: &Up, before: &Value, begun: Instant) {
+    let mut missed = 0;
+    let now = until(up, "it has its share", |now| {
+        missed += degraded(now);
+        has_its_share(now, 4)
+    });
+    // A starved machine may lose another SSD meanwhile, which makes copies missing.
+    let is_another = |at: usize| {
+        let incarnation = |now: &Value| now["ssds"][at]["incarnation"].clone();
+        incarnation(before) != incarnation(&now)
+    };
+    assert!(missed == 0 || (0..4).any(is_another), "a copy was missing: {now:#}");
+    println!("SSD 4 serves {:?} after the call", begun.elapsed());
+    let served = now["ssds"][4]["serving_groups"].as_u64().expect("a number");
+    // Volumes of three replicas use three places of each of the 256 groups.
+    assert!((100..=154).contains(&served), "{served}: {now:#}");
+}
+
 #[test]
 fn an_ssd_joins_beside_clients_and_serves_when_another_one_is_killed() {
     within(BUILD_LIMIT, || {
@@ -93,21 +112,7 @@ fn an_ssd_joins_beside_clients_and_serves_when_another_one_is_killed() {
             added.worked();
             assert_eq!((added.json()["ssd"].as_u64(), &added.json()["done"]), (Some(4), &"added".into()));
             call(&four.up, &["fleet", "add", &ssd.address()]).worked();
-            let mut missed = 0;
-            let now = until(&four.up, "it has its share", |now| {
-                missed += degraded(now);
-                has_its_share(now, 4)
-            });
-            // A starved machine may lose another SSD meanwhile, which makes copies missing.
-            let lost = |at: usize| {
-                let moved = |now: &Value| now["ssds"][at]["incarnation"].clone();
-                moved(&before) != moved(&now)
-            };
-            assert!(missed == 0 || (0..4).any(lost), "a copy was missing: {now:#}");
-            println!("SSD 4 serves {:?} after the call", begun.elapsed());
-            let served = now["ssds"][4]["serving_groups"].as_u64().expect("a number");
-            // Volumes of three replicas use three places of each of the 256 groups.
-            assert!((100..=154).contains(&served), "{served}: {now:#}");
+            takes_its_share(&four.up, &before, begun);
             goes_on();
             assert!(guest.client.unreached().is_empty() && guest.client.session().ssds() == 5);
             four.kill(1);

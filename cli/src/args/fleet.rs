@@ -51,27 +51,7 @@ pub enum FleetCommand {
         "  gnstor ssd --index 4 --listen 10.0.0.5:4421 --data ssd-4.gns --size 1TiB --manager-key array.key\n",
         "  gnstor fleet add 10.0.0.5:4421",
     ))]
-    Add {
-        /// HOST:PORT at which the daemon, the other SSDs and the clients reach the SSD
-        #[arg(value_parser = parse_address)]
-        address: String,
-        /// Keep it without blocks, as a spare: it takes the places of the next SSD that is lost or drained
-        #[arg(long)]
-        spare: bool,
-        /// Number of its node. A block's copies lie on different nodes while there are enough [default: a
-        /// node of its own]
-        #[arg(long, value_name = "N")]
-        node: Option<u16>,
-        /// Number of its rack, for people
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        rack: u16,
-        /// Its share of the blocks, in shares of another SSD: 0.01 to 100
-        #[arg(long, value_name = "W", default_value = "1", value_parser = parse_weight)]
-        weight: u32,
-        /// The array.
-        #[command(flatten)]
-        array: ArrayArgs,
-    },
+    Add(AddSsd),
     /// Put the empty SSD that was started with a lost SSD's number in the lost one's place
     Replace {
         /// Index of the SSD
@@ -99,6 +79,30 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+}
+
+/// `gnstor fleet add`.
+#[derive(Clone, Debug, Args)]
+pub struct AddSsd {
+    /// HOST:PORT at which the daemon, the other SSDs and the clients reach the SSD
+    #[arg(value_parser = parse_address)]
+    pub address: String,
+    /// Keep it without blocks, as a spare: it takes the places of the next SSD that is lost or drained
+    #[arg(long)]
+    pub spare: bool,
+    /// Number of its node. A block's copies lie on different nodes while there are enough [default: a
+    /// node of its own]
+    #[arg(long, value_name = "N")]
+    pub node: Option<u16>,
+    /// Number of its rack, for people
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub rack: u16,
+    /// Its share of the blocks, in shares of another SSD: 0.01 to 100
+    #[arg(long, value_name = "W", default_value = "1", value_parser = parse_weight)]
+    pub weight: u32,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
 }
 
 /// A weight in 1/65,536.

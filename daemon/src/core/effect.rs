@@ -257,7 +257,7 @@ pub enum Effect {
         ssd: u16,
         /// `host:port`.
         address: String,
-        /// Its capacity in bytes, or what it is to have at least.
+        /// What it is to have at least, in bytes.
         bytes: u64,
     },
     /// Answer a request. Each ticket is answered exactly once.

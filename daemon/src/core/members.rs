@@ -116,6 +116,12 @@ impl Members {
         self.given
     }
 
+    /// The SSD has this capacity. Returns whether that is news.
+    pub(super) fn is_so_large(&mut self, ssd: u16, bytes: u64) -> bool {
+        let Some(blocks) = self.blocks.get_mut(usize::from(ssd)) else { return false };
+        std::mem::replace(blocks, bytes >> BLOCK_SHIFT) != bytes >> BLOCK_SHIFT
+    }
+
     /// One more SSD is connected. It is no member until a map says so.
     pub(super) fn connect(&mut self, bytes: u64) {
         self.blocks.push(bytes >> BLOCK_SHIFT);

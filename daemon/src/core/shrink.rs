@@ -68,6 +68,7 @@ impl Core {
     /// An SSD has stated its identity.
     pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
         self.changes.heard(ssd, says);
+        self.is_so_large(ssd, says.map(|says| says.capacity_bytes));
     }
 
     /// Does what can be done for the next map.

@@ -122,6 +122,10 @@ impl Bench {
     /// Makes an SSD execute one of the commands that need not wait for an earlier one: number `which`, modulo
     /// their count.
     pub(crate) fn execute_one(&mut self, ssd: usize, which: usize) -> bool {
+        if ssd >= self.queues.len() {
+            // This daemon is not connected to it.
+            return false;
+        }
         let free = self.free(ssd);
         free.get(which % free.len().max(1)).is_some_and(|&place| self.execute_at(ssd, place))
     }
@@ -161,20 +165,24 @@ impl Bench {
     /// An SSD goes away, and the daemon notices.
     pub(crate) fn lose(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = true;
-        self.core.ssd_lost(self.now, ssd, "pulled");
+        if usize::from(ssd) < self.queues.len() {
+            self.core.ssd_lost(self.now, ssd, "pulled");
+        }
         self.drain();
     }
 
     /// The SSD is back, and the daemon notices.
     pub(crate) fn find(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = false;
-        self.core.ssd_found(self.now, ssd);
+        if usize::from(ssd) < self.queues.len() {
+            self.core.ssd_found(self.now, ssd);
+        }
         self.drain();
     }
 
     /// An SSD is formatted: what it was given before, it never carries out.
     pub(crate) fn format(&mut self, ssd: usize) {
-        self.queues[ssd].clear();
+        self.queues.get_mut(ssd).into_iter().for_each(VecDeque::clear);
         let mut ssd = self.array.ssd(ssd);
         let (sweep_commands, vote) = (ssd.sweep_commands, ssd.vote.formatted());
         *ssd = SimSsd::default();

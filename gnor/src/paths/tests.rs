@@ -300,7 +300,7 @@ fn within_one_process_a_lost_ssd_stays_lost() {
 
 #[test]
 fn an_ssd_that_joins_is_dialled_from_then_on_and_is_missed_by_none_before() {
-    let _deadline = Deadline::after(LIMIT);
+    let _deadline = deadline();
     let mut paths = Paths::new(1, 3, PACE, true);
     let ms = Duration::from_millis;
     assert_eq!(paths.step(ms(0)), [Action::Dial(0)]);

@@ -13,6 +13,7 @@
 //! addresses in the map ([`Core::connect_named`]).
 
 use super::{LEAVES, WHOLE_WEIGHT};
+use crate::core::capacity::Capacity;
 use crate::core::effect::Reply;
 use crate::core::failure::Failure;
 use crate::core::{Core, Effect, Phase, Ticket};
@@ -234,9 +235,21 @@ impl Core {
         self.effects.push_back(Effect::Connect { ssd, address, bytes });
     }
 
-    /// Connects to further SSDs that a map names. They count as large as the smallest one until they say
-    /// more.
-    /// Returns whether there are such SSDs.
+    /// An SSD that this daemon was not given says how large it is.
+    pub(super) fn is_so_large(&mut self, ssd: u16, bytes: Option<u64>) {
+        let Some(bytes) = bytes.filter(|_| usize::from(ssd) >= self.members.given()) else { return };
+        if !self.members.is_so_large(ssd, bytes) {
+            return;
+        }
+        if let Some(map) = self.epoch.map().filter(|_| self.capacity.is_some()) {
+            let mut capacity = Capacity::new(map.map().clone(), self.members.blocks());
+            self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+            self.capacity = Some(capacity);
+        }
+    }
+
+    /// Connects to further SSDs that a map names. They have no room until they say how large they are. Returns
+    /// whether there are such SSDs.
     pub(in crate::core) fn connect_named(&mut self, map: &AnyMap) -> bool {
         let AnyMap::Three(map) = map else { return false };
         let connected = self.members.connected();
@@ -248,11 +261,10 @@ impl Core {
         {
             return false;
         }
-        let least = self.members.blocks().iter().copied().min().unwrap_or(0) << gnstor_proto::BLOCK_SHIFT;
         let named: Vec<(u16, String)> = new().map(|known| (known.id, known.address.clone())).collect();
         for (ssd, address) in named {
             tracing::info!(ssd, address, "the fleet map names an SSD that this daemon was not given");
-            self.connect(ssd, address, least);
+            self.connect(ssd, address, 0);
             if let Phase::Starting(start) = &mut self.phase {
                 start.and_another();
             }
