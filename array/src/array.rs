@@ -23,8 +23,9 @@ use gnstor_fabric::host_queue::Credentials;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
-use ports::{TransportAddress, elsewhere, embedded};
+use ports::{Joining, TransportAddress, elsewhere, embedded};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 /// Where the SSDs of an array run.
 #[derive(Clone, Debug)]
@@ -187,7 +188,12 @@ impl Array {
             }
             Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
         };
-        let daemon = Daemon::start(config.listen, ports, daemon_config(config, access, &ssds))?;
+        let mut settings = daemon_config(config, access, &ssds);
+        if matches!(config.ssds, Ssds::At(_)) {
+            let joining = Joining { engine: handle.clone(), soft, daemon, tls: ssd_tls };
+            settings.connector = Some(Arc::new(joining));
+        }
+        let daemon = Daemon::start(config.listen, ports, settings)?;
         let listener = listener
             .map(|listener| Listener::open(listener, handle, tls))
             .transpose()

@@ -46,6 +46,11 @@ impl RemoteSsd {
         Self { engine, soft, index, address, daemon, tls: None, link: None }
     }
 
+    /// Number of the SSD.
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
     /// From here on uses TLS, if `tls` is given.
     pub(crate) fn use_tls(&mut self, tls: Option<&ClientTls>) {
         self.tls = tls.cloned();

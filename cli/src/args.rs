@@ -133,13 +133,14 @@ pub enum Command {
     /// Show the state of a running array: SSDs, volumes, redundancy, what is wrong and what to do
     #[command(after_help = "Examples:\n  gnstor status\n  gnstor status --json | jq -r .state")]
     Status(ArrayArgs),
-    /// Show the array's SSDs and redundancy; remove, replace and resume SSDs
+    /// Show the array's SSDs and redundancy; add, remove, replace and resume SSDs
     #[command(
         after_help = concat!(
             "Examples:\n",
             "  gnstor fleet show\n",
             "  gnstor fleet show --json | jq -r .state\n",
             "  gnstor fleet watch\n",
+            "  gnstor fleet add 10.0.0.5:4421\n",
             "  gnstor fleet fail 2\n",
             "  gnstor fleet resume 2\n",
             "  gnstor fleet replace 2\n",

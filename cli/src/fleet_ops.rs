@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor fleet`: an operator sees the SSDs of a running array, and takes one out or back.
 
-use crate::args::{ArrayArgs, FleetArgs, FleetCommand};
+use crate::args::{AddSsd, ArrayArgs, FleetArgs, FleetCommand};
 use crate::fleet::call;
 use crate::fleet_show::{health, print, to_json};
 use gnstor_console::{CliError, out, outln, print_json, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
-    DrainRequest, FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest, ResumeRequest,
-    ShowRequest, ShowResponse, WatchMapRequest,
+    AddRequest, DrainRequest, FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest,
+    ResumeRequest, ShowRequest, ShowResponse, WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -74,6 +74,7 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
                 "it serves until others have its copies, and is out then; gnstor fleet resume calls it off";
             done(array, *ssd, "being drained", more, None);
         }
+        FleetCommand::Add(wish) => add(wish)?,
         FleetCommand::Replace { ssd, lose_data, array } => {
             let request = ReplaceRequest { ssd: (*ssd).into(), lose_data: *lose_data };
             let answer =
@@ -85,6 +86,26 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
         }
     }
     Ok(0)
+}
+
+/// Has an SSD join.
+fn add(wish: &AddSsd) -> Result<(), CliError> {
+    let AddSsd { address, spare, node, rack, weight, array } = wish;
+    let request = AddRequest {
+        address: address.clone(),
+        spare: *spare,
+        node: node.map(u32::from),
+        rack: (*rack).into(),
+        weight: *weight,
+    };
+    let answer = call(array, |channel| async move { FleetClient::new(channel).add(request).await })?;
+    let ssd = u16::try_from(answer.into_inner().ssd).unwrap_or(u16::MAX);
+    let more = match spare {
+        true => "it waits until another SSD is lost or drained, and takes its places",
+        false => "it takes its share of the blocks, while the others serve",
+    };
+    done(array, ssd, "added", more, None);
+    Ok(())
 }
 
 /// Blocks that the operator has given up.

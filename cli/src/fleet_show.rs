@@ -137,7 +137,8 @@ fn state(ssd: &FleetSsd) -> &'static str {
     match ssd.state() {
         SsdState::Out if ssd.is_witness && ssd.down_ms.is_none() => "witness",
         SsdState::Out => "out",
-        SsdState::Spare => "spare",
+        SsdState::Spare if ssd.away.is_empty() => "spare",
+        SsdState::Spare => "down",
         SsdState::Absent => "absent",
         _ if !ssd.away.is_empty() => "down",
         _ if ssd.filling > 0 => "filling",
@@ -175,6 +176,8 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
         }
     } else if ssd.is_witness {
         notes.push("votes, and holds no blocks".into());
+    } else if ssd.state() == SsdState::Spare && ssd.away.is_empty() {
+        notes.push("takes the places of the next SSD that is lost or drained".into());
     } else if ssd.state() == SsdState::Out && ssd.away.is_empty() && changes_itself(fleet) {
         notes.push("back: a later map gives it places".into());
     }
@@ -195,6 +198,9 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
             (waits, _) => format!("waits: {}", printable(waits)),
         };
         notes.push(format!("being drained: {how}; gnstor fleet resume {} calls it off", ssd.index));
+    }
+    if !ssd.share_waits.is_empty() {
+        notes.push(format!("is to take its share of the blocks, and waits: {}", printable(&ssd.share_waits)));
     }
     if ssd.last_copies > 0 && is_member(ssd) {
         notes.push(format!("has the only copy of {} groups", grouped(ssd.last_copies)));
@@ -259,6 +265,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
                 "witness": ssd.is_witness,
                 "serving_groups": ssd.serving, "filling_groups": ssd.filling,
                 "last_copies": ssd.last_copies, "fill": fill, "leaves": ssd.leaves,
+                "share_waits": (!ssd.share_waits.is_empty()).then_some(&ssd.share_waits),
                 "leave_waits": (!ssd.leave_waits.is_empty()).then_some(&ssd.leave_waits) })
     };
     json!({

@@ -41,6 +41,7 @@ pub mod server;
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
 
+pub use port::connector::Connector;
 pub use port::{Reconnect, SsdPort};
 pub use server::{
     Access, Daemon, DaemonConfig, DaemonError, Look, NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls,

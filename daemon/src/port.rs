@@ -2,6 +2,7 @@
 //! From the core's commands to the bytes of an admin command, and back. The contract is
 //! `gnstor_proto::vendor`.
 
+pub mod connector;
 mod repair;
 mod voting;
 

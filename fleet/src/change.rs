@@ -13,6 +13,7 @@
 mod drain;
 mod lost;
 mod many;
+mod spread;
 mod votes;
 
 use crate::map::{Map, Place, Row, SsdState};

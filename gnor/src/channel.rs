@@ -121,11 +121,12 @@ fn create_cq(hca: &AgentHca, layout: &Layout, memory: &DeviceMem) -> Result<u32,
 }
 
 impl Channel {
-    /// A channel to SSDs behind these ports, whose queue pairs are not connected. Its pool may grow up to
-    /// `pool_bytes`.
+    /// A channel to SSDs behind these ports, whose queue pairs are not connected. The first `known` exist,
+    /// and the others may join. Its pool may grow up to `pool_bytes`.
     pub(crate) fn unconnected(
         node: &Arc<Node>,
         ports: Vec<Port>,
+        known: usize,
         pool_bytes: usize,
     ) -> Result<Self, NodeError> {
         let ssds = ports.len();
@@ -139,7 +140,7 @@ impl Channel {
         // Within one process no connection is lost; a channel that executes DUMPs looks at first sets only.
         let is_remote = ports.iter().all(|port| matches!(port, Port::Remote { .. }));
         let sets = if is_remote && !wants_dumps(node.hca())? { 2 } else { 1 };
-        let layout = Layout::new(ssds, sets, pool.most());
+        let layout = Layout::new((ssds, known), sets, pool.most());
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
         let pd = hca.alloc_pd();

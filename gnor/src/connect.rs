@@ -61,7 +61,7 @@ impl Channel {
     pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
         #[expect(clippy::disallowed_methods, reason = "said in a log")]
         let begun = std::time::Instant::now();
-        let channel = Self::unconnected(node, session.ports(), pool_bytes)?;
+        let channel = Self::unconnected(node, session.ports(), session.ssds(), pool_bytes)?;
         channel.connect(session)?;
         channel.let_pool_grow();
         tracing::debug!("a channel to {} SSDs is open after {:?}", channel.ssds(), begun.elapsed());

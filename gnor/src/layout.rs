@@ -48,8 +48,10 @@ pub(crate) fn nvme_queue_entries(depth: u32) -> u32 {
 }
 
 impl Layout {
-    pub(crate) fn new(ssds: usize, sets: usize, pool_most: u32) -> Self {
-        let depth = queue_depth(ssds);
+    /// A channel to `ssds` SSDs. `known` of them exist when it is made, and decide on the depth of the
+    /// queues: room for others does not make these shorter.
+    pub(crate) fn new((ssds, known): (usize, usize), sets: usize, pool_most: u32) -> Self {
+        let depth = queue_depth(known);
         let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
         let align = |n: usize, to: usize| n.next_multiple_of(to);
         let qps = align(size_of::<ChannelAbi>(), 128);
@@ -135,12 +137,12 @@ mod tests {
     fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
         let _deadline = deadline();
         for ssds in [1, 2, 4] {
-            let layout = Layout::new(ssds, 1, abi::POOL_BLOCKS);
+            let layout = Layout::new((ssds, ssds), 1, abi::POOL_BLOCKS);
             assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");
             assert!(layout.queue_bytes < 54_000, "{ssds} SSDs: {} bytes", layout.queue_bytes);
         }
         for ssds in 1..=abi::MAX_SSDS {
-            let layout = Layout::new(ssds, 2, abi::POOL_BLOCKS);
+            let layout = Layout::new((ssds, ssds), 2, abi::POOL_BLOCKS);
             assert!(
                 ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(),
                 "{ssds} SSDs"

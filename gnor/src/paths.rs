@@ -44,6 +44,8 @@ pub(crate) enum Action {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
+    /// No SSD has this number yet.
+    Vacant,
     /// There is no path. Without a time it is not dialled again.
     Away {
         dial_at: Option<Moment>,
@@ -79,14 +81,29 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// Paths to `ssds` SSDs, which are all dialled in the first step. Without `redials` each SSD is dialled
-    /// only once.
-    pub(crate) fn new(ssds: usize, pace: Pace, redials: bool) -> Self {
+    /// only once. There is room for so many SSDs in all.
+    pub(crate) fn new(ssds: usize, room: usize, pace: Pace, redials: bool) -> Self {
         let state = State::Away { dial_at: Some(Moment::ZERO) };
         let path = Path { state, rest: pace.rest, why: "it was not dialled yet".into(), refused: false };
-        Self { pace, redials, list: vec![path; ssds], seen: Moment::ZERO }
+        let vacant = Path { state: State::Vacant, ..path.clone() };
+        let list =
+            std::iter::repeat_n(path, ssds).chain(std::iter::repeat_n(vacant, room.saturating_sub(ssds)));
+        Self { pace, redials, list: list.collect(), seen: Moment::ZERO }
     }
 
-    /// Number of SSDs.
+    /// The array has an SSD of this number from now on. It is dialled at once.
+    pub(crate) fn occupy(&mut self, now: Moment, ssd: usize) {
+        if let Some(path) = self.list.get_mut(ssd).filter(|path| path.state == State::Vacant) {
+            path.state = State::Away { dial_at: Some(now) };
+        }
+    }
+
+    /// Whether no SSD has this number yet.
+    pub(crate) fn is_vacant(&self, ssd: usize) -> bool {
+        self.list[ssd].state == State::Vacant
+    }
+
+    /// Number of SSDs that there is room for.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -123,7 +140,7 @@ impl Paths {
                 *asked = Some(now);
                 Some(Action::Ask(ssd))
             }
-            State::Away { .. } | State::Dialling | State::Linked { .. } => None,
+            State::Vacant | State::Away { .. } | State::Dialling | State::Linked { .. } => None,
         }
     }
 
@@ -131,7 +148,7 @@ impl Paths {
     pub(crate) fn wakes_at(&self) -> Option<Moment> {
         let one = |path: &Path| match path.state {
             State::Away { dial_at } => dial_at,
-            State::Dialling => None,
+            State::Vacant | State::Dialling => None,
             // The first moment at which it is silent for longer, and often enough to know that this process
             // did not stand still.
             State::Linked { asked: Some(at), .. } => {
@@ -208,13 +225,14 @@ impl Paths {
     /// The SSDs that are not up, and why.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (usize, &str)> {
         let all = self.list.iter().map(|path| path.why.as_str()).enumerate();
-        all.filter(|&(ssd, _)| !self.is_up(ssd))
+        all.filter(|&(ssd, _)| !self.is_up(ssd) && !self.is_vacant(ssd))
     }
 
     /// Why no later dial can help: SSDs are missing, and all of these refuse this client or are not dialled
     /// again.
     pub(crate) fn hopeless(&self) -> Option<&str> {
-        let mut missing = (0..self.list.len()).filter(|&ssd| !self.is_up(ssd)).peekable();
+        let is_missing = |&ssd: &usize| !self.is_up(ssd) && !self.is_vacant(ssd);
+        let mut missing = (0..self.list.len()).filter(is_missing).peekable();
         let first = *missing.peek()?;
         let is_final = |ssd: usize| {
             let path = &self.list[ssd];

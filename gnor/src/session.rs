@@ -67,6 +67,12 @@ pub trait Connector: Debug + Send + Sync {
     /// Number of SSDs.
     fn ssds(&self) -> usize;
 
+    /// Number of SSDs that there may be while the session lasts. Further ones are made known to the connector
+    /// when they join.
+    fn room(&self) -> usize {
+        self.ssds()
+    }
+
     /// SSDs with the same number share a link.
     fn link_of(&self, ssd: usize) -> usize;
 
@@ -181,8 +187,9 @@ impl Session {
         let host = Host { identity: Identity::Client(client), id: host_id(), serial };
         let (transport, executor) = (node.transport().clone(), node.soft_executor());
         let dialler = Arc::new(Dialler { transport, executor, host, secret, connector });
-        let ssds = dialler.connector.ssds();
-        let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.connector.reconnects())));
+        let (ssds, room) = (dialler.connector.ssds(), dialler.connector.room());
+        let paths = Paths::new(ssds, room, thread::PACE, dialler.connector.reconnects());
+        let shared = Arc::new(Shared::new(paths));
         let runtime = Runtime::start(&shared, &dialler, node.runs());
         let session = Self { client, dialler, shared, kernel_runs: node.runs(), _runtime: runtime };
         session.shared.roll_call(ROLL_CALL)?;
@@ -264,7 +271,12 @@ impl Session {
         self.with_queue(ssd, |queue| queue.connect_data(qid))
     }
 
-    /// Ports of all SSDs. An SSD that is not up gets the port of another one.
+    /// Number of SSDs that the array has, as far as this session has heard.
+    pub fn ssds(&self) -> usize {
+        self.shared.look(|inner| (0..inner.paths.len()).filter(|&ssd| !inner.paths.is_vacant(ssd)).count())
+    }
+
+    /// Ports of all SSDs, and of SSDs that may join. An SSD that is not up gets the port of another one.
     pub fn ports(&self) -> Vec<Port> {
         self.shared.look(Inner::ports)
     }

@@ -5,7 +5,7 @@ use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link::{ArrayConnector, LinkOptions};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
-use crate::maps::Maps;
+use crate::maps::{Maps, Rooms, room_for};
 use crate::rpc::Rpc;
 use crate::ssds::{Fabric, SsdInfo};
 use crate::transfer::Transfers;
@@ -118,7 +118,9 @@ impl Client {
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
-        let ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
+        let mut ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
+        // The list may have one that joins.
+        ssds.truncate(map.count());
         if ssds.len() != map.count() {
             return Err(Error::Protocol(format!(
                 "{} SSDs in the map, {} in the list",
@@ -127,14 +129,17 @@ impl Client {
             )));
         }
         let epoch = map.epoch();
-        let maps = Arc::new(Maps::new(Arc::clone(&rpc), node.device(), map)?);
         let link_options = LinkOptions {
             fabric: options.fabric,
             daemon: options.endpoint.clone(),
             credentials: options.credentials.clone(),
         };
-        let connector =
-            Arc::new(ArrayConnector::new(node.transport().clone(), link_options.clone(), ssds.clone()));
+        let room = if options.fabric == Fabric::InProcess { map.count() } else { room_for(&map) };
+        let transport = node.transport().clone();
+        let connector = Arc::new(ArrayConnector::new(transport, link_options.clone(), ssds.clone(), room));
+        let rooms =
+            if room > map.count() { Rooms::new(Arc::clone(&connector), room) } else { Rooms::default() };
+        let maps = Arc::new(Maps::new(Arc::clone(&rpc), node.device(), map, rooms)?);
         let session = Session::connect(node, manager.registration.clone(), Arc::clone(&connector) as _);
         let session = session.map_err(|e| match e {
             NodeError::NoLink { .. } => connector.first_failure().unwrap_or(Error::Node(e)),
@@ -192,7 +197,7 @@ impl Client {
         self.maps.current()
     }
 
-    /// The SSDs.
+    /// The SSDs that the array had when this client connected.
     pub fn ssds(&self) -> &[SsdInfo] {
         &self.ssds
     }

@@ -9,9 +9,10 @@ use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_gnor::node::NodeError;
 use gnstor_gnor::session::{Connector, SsdAddress, Unreached};
+use gnstor_proto::fabrics::ssd_subnqn;
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The SSD is reached over TCP without TLS.
@@ -67,14 +68,36 @@ pub(crate) struct LinkOptions {
 pub(crate) struct ArrayConnector {
     transport: TransportHandle,
     options: LinkOptions,
-    ssds: Vec<SsdInfo>,
+    /// The SSDs, in the order of their numbers. More may join.
+    ssds: Mutex<Vec<SsdInfo>>,
+    /// How many SSDs there were at first, and how many there may be.
+    first_ssds: (usize, usize),
     /// Why a link could not be made, of the SSD with the lowest number.
     first: Mutex<Option<(usize, Error)>>,
 }
 
 impl ArrayConnector {
-    pub(crate) fn new(transport: TransportHandle, options: LinkOptions, ssds: Vec<SsdInfo>) -> Self {
-        Self { transport, options, ssds, first: Mutex::default() }
+    pub(crate) fn new(
+        transport: TransportHandle,
+        options: LinkOptions,
+        ssds: Vec<SsdInfo>,
+        room: usize,
+    ) -> Self {
+        let first_ssds = (ssds.len(), room.max(ssds.len()));
+        Self { transport, options, ssds: Mutex::new(ssds), first_ssds, first: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<SsdInfo>> {
+        self.ssds.lock().expect("no panic while held")
+    }
+
+    /// An SSD joins, of the next number. It is reached as the others are.
+    pub(crate) fn add(&self, address: &str) {
+        let mut ssds = self.known();
+        let Some(last) = ssds.last().cloned() else { return };
+        let index = u16::try_from(ssds.len()).unwrap_or(u16::MAX);
+        let subnqn = ssd_subnqn(index);
+        ssds.push(SsdInfo { index: index.into(), subnqn, address: address.into(), ..last });
     }
 
     /// Why the SSD with the lowest number could not be reached.
@@ -125,12 +148,17 @@ impl ArrayConnector {
 
 impl Connector for ArrayConnector {
     fn ssds(&self) -> usize {
-        self.ssds.len()
+        self.first_ssds.0
+    }
+
+    fn room(&self) -> usize {
+        self.first_ssds.1
     }
 
     fn link_of(&self, ssd: usize) -> usize {
-        let address = &self.ssds[ssd].address;
-        self.ssds.iter().position(|other| other.address == *address).expect("it is there itself")
+        let ssds = self.known();
+        let address = &ssds[ssd].address;
+        ssds.iter().position(|other| other.address == *address).expect("it is there itself")
     }
 
     fn reconnects(&self) -> bool {
@@ -143,7 +171,8 @@ impl Connector for ArrayConnector {
         let mut one = |&ssd: &usize| {
             let link = links.entry(self.link_of(ssd)).or_insert(Ok(None));
             let remote = link.as_mut().map_err(|e| e.clone())?;
-            let address = self.to(&self.ssds[ssd], remote, deadline).map_err(|e| self.unreached(ssd, e));
+            let info = self.known()[ssd].clone();
+            let address = self.to(&info, remote, deadline).map_err(|e| self.unreached(ssd, e));
             if let Err(unreached) = &address {
                 *link = Err(unreached.clone());
             }

@@ -13,13 +13,14 @@
 //! call runs that began when that table was in use.
 
 use crate::error::Error;
+use crate::link::ArrayConnector;
 use crate::rpc::Rpc;
 use gnstor_fabric::device::{Device, DeviceMem};
-use gnstor_gnor::abi::{VolumeAbi, map_word};
+use gnstor_gnor::abi::{MAX_SSDS, VolumeAbi, map_word};
 use gnstor_gnor::session::{Follower, Taken};
 use gnstor_proto::grpc;
-use gnstor_proto::placement::map3::{Incoming3, State3};
-use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::placement::map3::{Incoming3, State3, Vote};
+use gnstor_proto::placement::{AnyMap, FILLING, NO_SSD, Rows};
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,7 +36,51 @@ pub(crate) struct Maps {
     rpc: Arc<Rpc>,
     /// Two tables.
     places: DeviceMem,
+    rooms: Rooms,
     inner: Mutex<Inner>,
+}
+
+/// The numbers of the channel's queue pairs. More SSDs than it has room for may join: these share its last
+/// queue pair, which leads to none. So requests to them wait or fail as to an SSD that is down, and a write
+/// counts none of them as done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rooms {
+    /// Where SSDs that join are made known; none if the channel has no room.
+    connector: Option<Arc<ArrayConnector>>,
+    /// Queue pairs of the channel.
+    room: u16,
+}
+
+/// SSDs that may join while a client runs.
+const MAY_JOIN: usize = 4;
+
+/// Queue pairs of a channel to the SSDs of this map: with room for SSDs that join, if any can.
+pub(crate) fn room_for(map: &AnyMap) -> usize {
+    match map {
+        AnyMap::Three(three) if three.ssds.iter().any(|ssd| ssd.vote != Vote::None) => {
+            // One more leads to none.
+            (map.count() + MAY_JOIN + 1).min(MAX_SSDS)
+        }
+        _ => map.count(),
+    }
+}
+
+impl Rooms {
+    pub(crate) fn new(connector: Arc<ArrayConnector>, room: usize) -> Self {
+        Self { connector: Some(connector), room: u16::try_from(room).unwrap_or(u16::MAX) }
+    }
+
+    /// The queue pair of an SSD.
+    fn of(&self, ssd: u16) -> u16 {
+        let last = self.room.saturating_sub(1);
+        if self.connector.is_none() || usize::from(self.room) == MAX_SSDS { ssd } else { ssd.min(last) }
+    }
+
+    /// Whether the SSD has a queue pair of its own.
+    fn has(&self, ssd: u16) -> bool {
+        let last = self.room.saturating_sub(1);
+        self.connector.is_none() || ssd < last || usize::from(self.room) == MAX_SSDS
+    }
 }
 
 #[derive(Debug)]
@@ -49,6 +94,8 @@ struct Inner {
     calls: [u32; 2],
     /// SSDs that maps have left out, for the session.
     dropped: Vec<usize>,
+    /// SSDs that maps have added, for the session.
+    added: Vec<usize>,
 }
 
 /// A host call runs: no table that it may read is filled.
@@ -65,8 +112,8 @@ impl Drop for Call<'_> {
 }
 
 impl Maps {
-    pub(crate) fn new(rpc: Arc<Rpc>, device: &Arc<Device>, map: AnyMap) -> Result<Self, Error> {
-        let (table, comers) = (bytes_of(&map), comers_of(&map));
+    pub(crate) fn new(rpc: Arc<Rpc>, device: &Arc<Device>, map: AnyMap, rooms: Rooms) -> Result<Self, Error> {
+        let (table, comers) = (bytes_of(&map, &rooms), comers_of(&map, &rooms));
         let places = device.alloc(2 * (table.len() + comers.len()))?;
         write_table(&places, false, &table, &comers)?;
         let inner = Inner {
@@ -75,8 +122,9 @@ impl Maps {
             volumes: BTreeMap::new(),
             calls: [0; 2],
             dropped: Vec::new(),
+            added: Vec::new(),
         };
-        Ok(Self { rpc, places, inner: Mutex::new(inner) })
+        Ok(Self { rpc, places, rooms, inner: Mutex::new(inner) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -91,7 +139,10 @@ impl Maps {
     /// The SSDs to which a Flush goes: all that have a place, or may get one back.
     pub(crate) fn flushed(&self) -> Vec<u32> {
         let map = self.current();
-        ssds(&map).filter(|&ssd| !is_out(&map, ssd)).map(u32::from).collect()
+        let members = ssds(&map).filter(|&ssd| !is_out(&map, ssd));
+        let mut all: Vec<u32> = members.map(|ssd| self.rooms.of(ssd).into()).collect();
+        all.dedup();
+        all
     }
 
     /// Puts a volume into device memory, with the map in use. It follows the map until it is closed.
@@ -123,26 +174,44 @@ impl Maps {
         Call { maps: self, table }
     }
 
+    /// Makes SSDs known that have joined. Returns the SSDs that the channel has room for.
+    fn make_known(&self, map: &AnyMap, new: &[u16]) -> Vec<usize> {
+        let (AnyMap::Three(map), Some(connector)) = (map, &self.rooms.connector) else { return Vec::new() };
+        let (fit, others): (Vec<u16>, Vec<u16>) = new.iter().copied().partition(|&ssd| self.rooms.has(ssd));
+        for &ssd in &fit {
+            connector.add(&map.ssds[usize::from(ssd)].address);
+        }
+        if !others.is_empty() {
+            tracing::warn!(
+                "SSDs {others:?} have joined, and this client has no room for them: it reads from others, and loses \
+                 its write leases if its volumes move there; connect anew"
+            );
+        }
+        fit.into_iter().map(usize::from).collect()
+    }
+
     /// Uses this map from now on, if it is newer.
     fn go_by(&self, map: AnyMap) -> Result<Taken, Error> {
         let mut inner = self.lock();
         if map.epoch() <= inner.map.epoch() {
             return Ok(Taken::Epoch(inner.map.epoch()));
         }
-        check_next(&inner.map, &map)?;
+        check_next(&inner.map, &map, self.rooms.connector.is_some())?;
         let next = !inner.table;
         if inner.calls[usize::from(next)] > 0 {
             return Ok(Taken::Nothing);
         }
         // Behind the stores of the words that left this table, and before the ones that lead to it.
-        write_table(&self.places, next, &bytes_of(&map), &comers_of(&map))?;
+        write_table(&self.places, next, &bytes_of(&map, &self.rooms), &comers_of(&map, &self.rooms))?;
         let word = map_word(map.wire_epoch(), next, has_comers(&map));
         for volume in inner.volumes.values() {
             volume.publish(offset_of!(VolumeAbi, map), word)?;
         }
         tracing::info!("the fleet map of epoch {} is in use", map.epoch());
         let dropped = ssds(&map).filter(|&ssd| is_out(&map, ssd) && !is_out(&inner.map, ssd));
-        inner.dropped = dropped.map(usize::from).collect();
+        inner.dropped = dropped.filter(|&ssd| self.rooms.has(ssd)).map(usize::from).collect();
+        let new: Vec<u16> = ssds(&map).skip(inner.map.count()).collect();
+        inner.added.extend(self.make_known(&map, &new));
         (inner.map, inner.table) = (Arc::new(map), next);
         Ok(Taken::Epoch(inner.map.epoch()))
     }
@@ -162,6 +231,10 @@ impl Follower for Maps {
         std::mem::take(&mut self.lock().dropped)
     }
 
+    fn take_added(&self) -> Vec<usize> {
+        std::mem::take(&mut self.lock().added)
+    }
+
     fn ask_daemon(&self) -> Option<Vec<u8>> {
         let mut fleet = self.rpc.fleet();
         self.rpc
@@ -179,12 +252,16 @@ fn is_out(map: &AnyMap, ssd: u16) -> bool {
     matches!(map.state(ssd), None | Some(State3::Out | State3::Spare))
 }
 
-fn bytes_of(map: &AnyMap) -> Vec<u8> {
-    map.table().into_iter().flat_map(u16::to_le_bytes).collect()
+fn bytes_of(map: &AnyMap, rooms: &Rooms) -> Vec<u8> {
+    let of = |place: u16| match place {
+        NO_SSD => NO_SSD,
+        place => rooms.of(place & !FILLING) | place & FILLING,
+    };
+    map.table().into_iter().flat_map(|place| of(place).to_le_bytes()).collect()
 }
 
 /// Checks that the next map differs only in things that a running client can follow.
-fn check_next(known: &AnyMap, next: &AnyMap) -> Result<(), Error> {
+fn check_next(known: &AnyMap, next: &AnyMap, may_grow: bool) -> Result<(), Error> {
     let wrong = |what: &str| Err(Error::Protocol(format!("{what}: connect anew")));
     match (known, next) {
         (AnyMap::Three(known), AnyMap::Three(next)) if known.array != next.array => {
@@ -196,7 +273,7 @@ fn check_next(known: &AnyMap, next: &AnyMap) -> Result<(), Error> {
     if (known.groups(), known.width()) != (next.groups(), next.width()) {
         return wrong("it has other placement groups");
     }
-    if known.count() != next.count() {
+    if known.count() > next.count() || known.count() < next.count() && !may_grow {
         return wrong(&format!("it has {} SSDs, and the map before {}", next.count(), known.count()));
     }
     Ok(())
@@ -208,9 +285,9 @@ fn has_comers(map: &AnyMap) -> bool {
 }
 
 /// The SSD that comes in for a place of each group, as device code reads it.
-fn comers_of(map: &AnyMap) -> Vec<u8> {
+fn comers_of(map: &AnyMap, rooms: &Rooms) -> Vec<u8> {
     let word = |incoming: Option<Incoming3>| match incoming {
-        Some(incoming) => incoming.ssd | u16::from(incoming.place) << 8,
+        Some(incoming) => rooms.of(incoming.ssd) | u16::from(incoming.place) << 8,
         None => u16::MAX,
     };
     (0..map.groups()).flat_map(|group| word(map.incoming(group)).to_le_bytes()).collect()

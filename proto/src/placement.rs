@@ -32,8 +32,10 @@ pub const MAP_BYTES: usize = 1 << 20;
 /// Default chunk: 16 blocks = 64 KiB.
 pub const DEFAULT_CHUNK_SHIFT: u8 = 4;
 
-const NO_SSD: u16 = 0xFFFF;
-const FILLING: u16 = 0x8000;
+/// A place of [`Rows::table`] without an SSD.
+pub const NO_SSD: u16 = 0xFFFF;
+/// Bit of a place of [`Rows::table`]: its SSD fills.
+pub const FILLING: u16 = 0x8000;
 
 /// The 64-bit finaliser of SplitMix64, which clients and firmware use.
 pub const fn mix64(value: u64) -> u64 {

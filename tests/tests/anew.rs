@@ -29,17 +29,17 @@ fn a_kernel_that_runs_goes_by_maps_that_drop_ssds_and_take_them_in_again() {
 }
 
 /// Four SSDs in processes of their own, and an array of them with a manager key.
-struct Four {
+pub(crate) struct Four {
     ssds: Vec<Option<SsdProcess>>,
-    addresses: Vec<String>,
-    up: Up,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) up: Up,
     map_format: &'static str,
     // Dropped after the processes that use it, since dropping removes it.
-    folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 impl Four {
-    fn start(map_format: &'static str) -> Self {
+    pub(crate) fn start(map_format: &'static str) -> Self {
         let folder = Folder::new();
         // The client proves its identity on the new queue pairs, too.
         let key = Self::key(&folder);
@@ -56,7 +56,7 @@ impl Four {
         Self { ssds, addresses, up, map_format, folder }
     }
 
-    fn key(folder: &Folder) -> String {
+    pub(crate) fn key(folder: &Folder) -> String {
         folder.path().join("array.key").display().to_string()
     }
 
@@ -68,11 +68,11 @@ impl Four {
         self.map_format == "3"
     }
 
-    fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         self.ssds[index].take().expect("it runs").kill();
     }
 
-    fn start_again(&mut self, index: usize) {
+    pub(crate) fn start_again(&mut self, index: usize) {
         let (file, key) = (Self::file(&self.folder, index), Self::key(&self.folder));
         let args = ["--data", &file, "--manager-key", &key];
         self.ssds[index] = Some(SsdProcess::start(&self.addresses[index], &args));

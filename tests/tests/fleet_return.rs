@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use trim::Trimmer;
 
 /// Bytes of each volume.
-const BYTES: usize = 12 << 20;
+pub(crate) const BYTES: usize = 12 << 20;
 /// Bytes of a write.
 const PART: usize = 64 << 10;
 const REPLICAS: u32 = 2;
@@ -35,29 +35,29 @@ const REPLICAS: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A write that was acknowledged: when it began and ended, and where.
-type Written = (Instant, Instant, usize);
+pub(crate) type Written = (Instant, Instant, usize);
 
 /// Result of a load.
-struct Left {
-    data: Vec<u8>,
+pub(crate) struct Left {
+    pub(crate) data: Vec<u8>,
     writes: Vec<Written>,
     longest: Duration,
 }
 
 /// A client that works until it is told to stop. No call of it may fail.
-struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Left>,
 }
 
 impl Load {
-    fn start(work: impl FnOnce(&AtomicBool) -> Left + Send + 'static) -> Self {
+    pub(crate) fn start(work: impl FnOnce(&AtomicBool) -> Left + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         Self { stop, thread: std::thread::spawn(move || work(&told)) }
     }
 
-    fn end(self, who: &str) -> Left {
+    pub(crate) fn end(self, who: &str) -> Left {
         self.stop.store(true, Ordering::Relaxed);
         let left = self.thread.join().unwrap_or_else(|_| panic!("a call of the {who} failed"));
         eprintln!("{who}: {} calls, of which the longest took {:?}", left.writes.len(), left.longest);
@@ -66,7 +66,7 @@ impl Load {
 }
 
 /// Writes parts in a drawn order and reads each back.
-fn write_and_read(file: &File, mut data: Vec<u8>, stop: &AtomicBool) -> Left {
+pub(crate) fn write_and_read(file: &File, mut data: Vec<u8>, stop: &AtomicBool) -> Left {
     let (mut writes, mut longest) = (Vec::new(), Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let round = writes.len() as u64;
@@ -89,7 +89,7 @@ fn write_and_read(file: &File, mut data: Vec<u8>, stop: &AtomicBool) -> Left {
 }
 
 /// Reads parts of a volume that has no writer.
-fn read_all(file: &File, data: Vec<u8>, stop: &AtomicBool) -> Left {
+pub(crate) fn read_all(file: &File, data: Vec<u8>, stop: &AtomicBool) -> Left {
     let (mut writes, mut longest) = (Vec::new(), Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let at = writes.len() % (BYTES / PART) * PART;

@@ -16,6 +16,7 @@ mod doubt;
 mod example;
 mod faults;
 mod fenced;
+mod fleet_add;
 mod fleet_daemon;
 mod fleet_faults;
 mod fleet_return;

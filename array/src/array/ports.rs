@@ -5,13 +5,14 @@ use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
 use crate::media::About;
 use crate::remote_ssd::RemoteSsd;
-use gnstor_daemon::{Reconnect, SsdPort};
-use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use gnstor_daemon::{Connector, Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminChannel, AdminQueue, ChannelError, Payload};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
+use gnstor_proto::nvme::{Cqe, Sqe};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,67 @@ fn look_for(remote: &mut RemoteSsd, start: Instant) -> Result<Result<There, Abse
     Ok(Ok((Box::new(queue), model, capacity_bytes)))
 }
 
+/// Connects with an SSD again and again.
+fn reconnect(mut remote: RemoteSsd, capacity_bytes: u64) -> Reconnect {
+    Box::new(move || {
+        let mut queue = remote.connect()?;
+        not_smaller(remote.index(), capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
+        Ok(Box::new(queue) as Box<dyn AdminQueue>)
+    })
+}
+
+/// The daemon's way to SSDs that join while it runs.
+#[derive(Debug)]
+pub(super) struct Joining {
+    pub(super) engine: TransportHandle,
+    pub(super) soft: ExecutorId,
+    pub(super) daemon: Credentials,
+    pub(super) tls: Option<ClientTls>,
+}
+
+impl Joining {
+    fn remote(&self, index: u16, address: &str) -> RemoteSsd {
+        let (engine, daemon) = (self.engine.clone(), self.daemon.clone());
+        let mut remote = RemoteSsd::new(engine, self.soft, index, address.into(), daemon);
+        remote.use_tls(self.tls.as_ref());
+        remote
+    }
+}
+
+/// A queue, and the link that it needs.
+struct Looking {
+    queue: HostQueue,
+    _remote: RemoteSsd,
+}
+
+impl AdminChannel for Looking {
+    fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError> {
+        self.queue.execute(sqe, payload, deadline)
+    }
+}
+
+impl Connector for Joining {
+    fn connect(&self, index: u16, address: &str) -> Result<Box<dyn AdminChannel>, ChannelError> {
+        let mut remote = self.remote(index, address);
+        Ok(Box::new(Looking { queue: remote.connect()?, _remote: remote }))
+    }
+
+    fn port(&self, index: u16, address: &str, bytes: u64) -> SsdPort {
+        let cause = "it is being connected".to_owned();
+        let peer = format!("SSD {index} at {address}");
+        SsdPort {
+            index,
+            subnqn: ssd_subnqn(index),
+            transport: tcp(self.tls.is_some()),
+            address: address.into(),
+            capacity_bytes: bytes,
+            model: "joined later".into(),
+            queue: Box::new(AbsentQueue { peer, cause }),
+            reconnect: Some(reconnect(self.remote(index, address), bytes)),
+        }
+    }
+}
+
 /// Makes admin queues to SSDs of other processes. An SSD that is not there counts as large as the smallest
 /// that is: an array whose SSDs vote starts without it.
 #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for other processes")]
@@ -118,7 +180,7 @@ pub(super) fn elsewhere(
     let least = found.iter().filter_map(|(.., there)| there.as_ref().ok()).map(|(.., bytes)| *bytes).min();
     let mut ports = Vec::new();
     let mut summary = Vec::new();
-    for (index, address, mut remote, there) in found {
+    for (index, address, remote, there) in found {
         let (queue, model, capacity_bytes) = match (there, least) {
             (Ok(there), _) => there,
             // The map may do without it. How large it is shows when it is there.
@@ -138,11 +200,7 @@ pub(super) fn elsewhere(
             address: address.clone(),
             here: None,
         });
-        let reconnect: Reconnect = Box::new(move || {
-            let mut queue = remote.connect()?;
-            not_smaller(index, capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
-            Ok(Box::new(queue) as Box<dyn AdminQueue>)
-        });
+        let reconnect = reconnect(remote, capacity_bytes);
         ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),

@@ -3,6 +3,7 @@
 
 use super::ArrayArgs;
 use clap::{Args, Subcommand};
+use gnstor_console::words::parse_address;
 
 /// `gnstor fleet`.
 #[derive(Clone, Debug, Args)]
@@ -43,6 +44,14 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Add an SSD to the running array: an empty one, started with the next free number. It takes its share
+    /// of the blocks from the others, which serve meanwhile
+    #[command(after_help = concat!(
+        "Start the SSD first (numbers go on from those in `gnstor fleet show`):\n",
+        "  gnstor ssd --index 4 --listen 10.0.0.5:4421 --data ssd-4.gns --size 1TiB --manager-key array.key\n",
+        "  gnstor fleet add 10.0.0.5:4421",
+    ))]
+    Add(AddSsd),
     /// Put the empty SSD that was started with a lost SSD's number in the lost one's place
     Replace {
         /// Index of the SSD
@@ -70,4 +79,66 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+}
+
+/// `gnstor fleet add`.
+#[derive(Clone, Debug, Args)]
+pub struct AddSsd {
+    /// HOST:PORT at which the daemon, the other SSDs and the clients reach the SSD
+    #[arg(value_parser = parse_address)]
+    pub address: String,
+    /// Keep it without blocks, as a spare: it takes the places of the next SSD that is lost or drained
+    #[arg(long)]
+    pub spare: bool,
+    /// Number of its node. A block's copies lie on different nodes while there are enough [default: a
+    /// node of its own]
+    #[arg(long, value_name = "N")]
+    pub node: Option<u16>,
+    /// Number of its rack, for people
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub rack: u16,
+    /// Its share of the blocks, in shares of another SSD: 0.01 to 100
+    #[arg(long, value_name = "W", default_value = "1", value_parser = parse_weight)]
+    pub weight: u32,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// A weight in 1/65,536.
+fn parse_weight(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text} is no weight; use 0.01 to 100 (1: a share as the others)");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_number(whole)
+        || !is_number(part)
+        || whole.len() + part.len() == 0
+        || whole.len() > 3
+        || part.len() > 6
+    {
+        return Err(wrong());
+    }
+    let millionths = format!("{whole:0>1}{part:0<6}").parse::<u64>().map_err(|_| wrong())?;
+    let weight = (millionths << 16).div_ceil(1_000_000);
+    let is_possible = (10_000..=100_000_000).contains(&millionths);
+    u32::try_from(weight).ok().filter(|_| is_possible).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn a_weight_is_a_number_of_shares() {
+        let _deadline = deadline();
+        for (text, weight) in
+            [("1", 65_536), ("0.5", 32_768), (".25", 16_384), ("100", 6_553_600), ("0.01", 656)]
+        {
+            assert_eq!(parse_weight(text), Ok(weight), "{text}");
+        }
+        for text in ["", ".", "0", "0.009", "100.1", "-1", "1e2", "1.0000001", "x", "1000", "1,5"] {
+            assert!(parse_weight(text).is_err_and(|why| why.contains("0.01 to 100")), "{text}");
+        }
+    }
 }

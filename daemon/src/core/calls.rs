@@ -109,6 +109,7 @@ impl Core {
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
             Request::Drain { ssd } => self.wish(now, ticket, Wish::Drain, ssd),
+            Request::Add(add) => self.add(now, ticket, &add),
             Request::Replace { ssd, lose_data } => {
                 self.wish(now, ticket, Wish::Replace { lose_data }, ssd);
             }
@@ -168,6 +169,7 @@ impl Core {
             | Request::Fail { .. }
             | Request::Remove { .. }
             | Request::Replace { .. }
+            | Request::Add(_)
             | Request::Drain { .. }
             | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);

@@ -201,6 +201,13 @@ pub enum Reply {
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
+    /// Add: the number of the SSD.
+    Joins {
+        /// The number.
+        ssd: u16,
+        /// It has joined, or a map that names it is under way.
+        is_done: bool,
+    },
     /// Fail, Replace and Resume with leave to lose data: the blocks that are given up.
     Lost(Vec<LostBlocks>),
     /// Report of each SSD's repairs.
@@ -242,6 +249,16 @@ pub enum Effect {
         ssd: u16,
         /// The command.
         command: Command,
+    },
+    /// Connect to one more SSD. It counts as down until
+    /// [`super::Core::ssd_found`].
+    Connect {
+        /// Number of the SSD.
+        ssd: u16,
+        /// `host:port`.
+        address: String,
+        /// What it is to have at least, in bytes.
+        bytes: u64,
     },
     /// Answer a request. Each ticket is answered exactly once.
     Reply {

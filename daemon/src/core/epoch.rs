@@ -159,7 +159,7 @@ impl Core {
             return Err(NotNext::NotServing);
         }
         let (given, connected) = (map.count(), self.members.connected());
-        if given != connected {
+        if given > connected || self.epoch.map().is_some_and(|known| given < known.map().count()) {
             return Err(NotNext::Unconnected { given, connected });
         }
         self.epoch.check_next(&Known::new(map.clone()))?;

@@ -47,6 +47,8 @@ pub struct SsdView {
     pub leaves: bool,
     /// What that waits for.
     pub leave_waits: Option<String>,
+    /// What it waits for before it takes its share of the places.
+    pub share_waits: Option<String>,
     /// Groups in which it serves, and in which it fills, of the first `replicas` places.
     pub serving: u32,
     /// See `serving`.
@@ -205,6 +207,7 @@ impl Core {
             is_witness: self.is_witness(index, ssd),
             leaves: ssd.state != State3::Out && self.changes.leaves(index, ssd),
             leave_waits: self.changes.drain_waits.clone().filter(|_| self.changes.leaves(index, ssd)),
+            share_waits: self.share_waits(index),
             serving,
             filling,
             fill: self.fills.report(index),

@@ -32,6 +32,8 @@ pub(super) struct Members {
     coming: BTreeSet<u16>,
     /// SSDs for which a substitute answers, and the reasons. A substitute serves nothing.
     stands_in: BTreeMap<u16, String>,
+    /// Number of SSDs that the daemon was given.
+    given: usize,
 }
 
 /// The changes that a map makes to the members.
@@ -62,6 +64,7 @@ impl Members {
             guests: BTreeSet::new(),
             coming: BTreeSet::new(),
             stands_in: BTreeMap::new(),
+            given: capacities.len(),
         }
     }
 
@@ -106,6 +109,22 @@ impl Members {
     /// SSDs that are connected, members or not.
     pub(super) fn connected(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// Number of SSDs that were connected when the daemon began.
+    pub(super) fn given(&self) -> usize {
+        self.given
+    }
+
+    /// The SSD has this capacity. Returns whether that is news.
+    pub(super) fn is_so_large(&mut self, ssd: u16, bytes: u64) -> bool {
+        let Some(blocks) = self.blocks.get_mut(usize::from(ssd)) else { return false };
+        std::mem::replace(blocks, bytes >> BLOCK_SHIFT) != bytes >> BLOCK_SHIFT
+    }
+
+    /// One more SSD is connected. It is no member until a map says so.
+    pub(super) fn connect(&mut self, bytes: u64) {
+        self.blocks.push(bytes >> BLOCK_SHIFT);
     }
 
     /// Capacity of each connected SSD in blocks.

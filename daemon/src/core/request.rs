@@ -5,6 +5,7 @@
 
 use crate::core::failure::Failure;
 use crate::core::rights::{OWNER_PREFIX, Right};
+use crate::core::shrink::Add;
 use gnstor_proto::labels::REPLACES;
 use gnstor_proto::scrub::Order;
 use gnstor_proto::slba::{ClientId, Vid};
@@ -182,6 +183,8 @@ pub enum Request {
     Drain {
         ssd: u16,
     },
+    /// An SSD joins.
+    Add(Box<Add>),
     Replace {
         ssd: u16,
         lose_data: bool,

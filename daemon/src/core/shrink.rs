@@ -22,7 +22,9 @@
 mod drain;
 mod fewest;
 mod grow;
+mod join;
 mod lost;
+mod spread;
 mod state;
 mod votes;
 
@@ -41,8 +43,10 @@ use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
+pub use join::{Add, Found};
 pub use lost::LostBlocks;
 pub(super) use lost::{counted, describe};
+use spread::set_weight;
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
@@ -64,6 +68,7 @@ impl Core {
     /// An SSD has stated its identity.
     pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
         self.changes.heard(ssd, says);
+        self.is_so_large(ssd, says.map(|says| says.capacity_bytes));
     }
 
     /// Does what can be done for the next map.
@@ -157,16 +162,15 @@ impl Core {
         };
         let weights: Vec<(u16, u32)> =
             self.changes.weights.iter().map(|(&ssd, &weight)| (ssd, weight)).filter(is_new).collect();
-        let moved = self.moved(map);
-        if weights.is_empty() && moved.is_empty() {
+        let (moved, joins) = (self.moved(map), self.changes.joins.next(map.ssds.len()).cloned());
+        if weights.is_empty() && moved.is_empty() && joins.is_none() {
             return next;
         }
         let term = self.term.number();
         let again = || wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term))).ok();
         let (mut next, fewest) = next.or_else(|| Some((again()?, self.fewest())))?;
-        for (ssd, weight) in weights {
-            next.ssds[usize::from(ssd)].weight = weight;
-        }
+        weights.into_iter().for_each(|(ssd, weight)| set_weight(&mut next, ssd, weight));
+        next.ssds.extend(joins);
         for (ssd, address) in moved {
             next.ssds[usize::from(ssd)].address = address;
         }
@@ -211,6 +215,9 @@ impl Core {
                 return Some((next, fewest));
             }
             if let Some(next) = self.next_voters(&map) {
+                return Some((next, fewest));
+            }
+            if let Some(next) = self.spread(now, &map) {
                 return Some((next, fewest));
             }
         }
@@ -337,6 +344,7 @@ impl Core {
             self.changes.weights.retain(|ssd, weight| !has((ssd, weight)) || *weight == 0 && stays(ssd));
         }
         self.changes.judged = Some(proposed.fewest);
+        self.changes.joins.named(map.count());
         self.changes.accepted.retain(|&ssd| map.state(ssd) == Some(State3::Absent));
         let taken = match &self.phase {
             Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),

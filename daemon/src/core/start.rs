@@ -27,7 +27,7 @@ mod reconcile;
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(super) use elect::as_known;
-use elect::voters_of;
+use elect::{next_vid, voters_of};
 use fresh::without_a_map;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -338,6 +338,9 @@ impl Core {
     fn start_next(&mut self, now: u64) {
         let of_voters = self.map_of_voters().is_some();
         let has_voters = self.config.map_format.has_voters(self.members.connected());
+        if self.is_given_more() {
+            return self.ask();
+        }
         let Phase::Starting(start) = &mut self.phase else { return };
         let awaits = start.awaits(&self.members);
         let probes = || start.of(&awaits);
@@ -391,8 +394,4 @@ impl Core {
         }
         self.ask();
     }
-}
-
-fn next_vid(table: &[VolumeEntry]) -> Vid {
-    table.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).unwrap_or(Vid::MIN)
 }

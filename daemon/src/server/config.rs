@@ -3,8 +3,10 @@
 
 use super::access::Access;
 use crate::core::CoreConfig;
+use crate::port::connector::Connector;
 use gnstor_auth::Secret;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of the daemon.
@@ -23,6 +25,8 @@ pub struct DaemonConfig {
     pub stop_timeout: Duration,
     /// SSDs that are away, and why. Substitutes answer for them and serve nothing.
     pub stands_in: BTreeMap<u16, String>,
+    /// The way to SSDs that the daemon was not given at its start; none where no SSD can join.
+    pub connector: Option<Arc<dyn Connector>>,
     /// Which callers are admitted, and by which proof.
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
@@ -45,6 +49,7 @@ impl Default for DaemonConfig {
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             stands_in: BTreeMap::new(),
+            connector: None,
             access: Access::default(),
             keep_alive: Duration::from_secs(20),
             max_connections: 2048,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The service of the fleet: its clients, its map, and what an operator sees and does.
 
+use super::add::named;
 use super::repairs;
 use super::runtime::InUse;
 use super::service::{Answered, NAME_CHARS, Service, mismatch};
@@ -11,10 +12,10 @@ use crate::core::{FillReport, Reply};
 use bytes::Bytes;
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
-    DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse,
-    KeepRequest, KeepResponse, LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse,
-    RepairRequest, RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse,
-    ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+    AddRequest, AddResponse, DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest,
+    GetMapResponse, KeepRequest, KeepResponse, LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest,
+    RemoveResponse, RepairRequest, RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest,
+    ResumeResponse, ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -49,7 +50,9 @@ impl Fleet for Service {
     async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
         match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
             Reply::Map(map) => {
-                Ok(self.with_absent(GetMapResponse { map: Bytes::from_owner(map), ssds: self.ssds.to_vec() }))
+// An SSD that is being added is listed before a map names it.
+                let ssds = self.ssds().iter().take(named(&map)).cloned().collect();
+                Ok(self.with_absent(GetMapResponse { map: Bytes::from_owner(map), ssds }))
             }
             other => mismatch(&other),
         }
@@ -59,8 +62,9 @@ impl Fleet for Service {
         match self.ask("Show", call, |_| Ok(Request::Fleet)).await? {
             Reply::Fleet { status, now_ms } => {
                 let mut answer = shown(*status, now_ms);
+                let listed = self.ssds();
                 for ssd in answer.ssds.iter_mut().filter(|ssd| ssd.address.is_empty()) {
-                    if let Some(known) = self.ssds.get(ssd.index as usize) {
+                    if let Some(known) = listed.get(ssd.index as usize) {
                         ssd.address.clone_from(&known.address);
                     }
                 }
@@ -101,6 +105,10 @@ impl Fleet for Service {
             Reply::Done => Ok(Response::new(DrainResponse {})),
             other => mismatch(&other),
         }
+    }
+
+    async fn add(&self, call: tonic::Request<AddRequest>) -> Answered<AddResponse> {
+        self.add_ssd(call).await
     }
 
     async fn replace(&self, call: tonic::Request<ReplaceRequest>) -> Answered<ReplaceResponse> {
@@ -208,6 +216,7 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         last_copies: ssd.last_copies,
         leaves: ssd.leaves,
         leave_waits: ssd.leave_waits.unwrap_or_default(),
+        share_waits: ssd.share_waits.unwrap_or_default(),
     }
 }
 

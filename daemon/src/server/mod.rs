@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   answers   answers on their way, and clients that take none
+//!   add       an SSD that is to join is looked at
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
 //!   hello     TLS handshakes, on a thread of their own
@@ -18,6 +19,7 @@
 
 mod accept;
 mod access;
+mod add;
 mod answers;
 mod config;
 mod fleet;
@@ -36,7 +38,7 @@ use crate::core::Stop;
 use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::FleetServer;
 use gnstor_proto::grpc::volumes_server::VolumesServer;
-use runtime::{Driver, Ends, Input, State};
+use runtime::{Driver, Input, State};
 use service::Service;
 
 pub use access::{Access, Tls, Tokens};
@@ -138,10 +140,9 @@ async fn serve_and_tell(
     {
         return Err(DaemonError::PortOrder { place, index: port.index });
     }
-    let ssds = array.iter().map(service::describe).collect();
-    let (driver, Ends { inputs, state, absent, conditions, maps }) =
-        Driver::start(array, &config).map_err(DaemonError::Thread)?;
-    let service = Service::new(inputs.clone(), ssds, (absent, conditions), maps, &config);
+    let (driver, ends) = Driver::start(array, &config).map_err(DaemonError::Thread)?;
+    let (inputs, state) = (ends.inputs.clone(), ends.state.clone());
+    let service = Service::new(ends, &config);
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the thread of the
         // SSDs ends.

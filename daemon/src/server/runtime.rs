@@ -6,14 +6,17 @@
 
 use super::config::DaemonConfig;
 use super::link::{Condition, News};
+use super::service::describe;
 use super::ssds::Ssds;
 use crate::core::failure::Failure;
 use crate::core::request::Request;
 use crate::core::rights::Caller;
 use crate::core::{Answer, CommandId, Core, CoreConfig, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
+use crate::port::connector::Connector;
 use gnstor_auth::random;
 use gnstor_fabric::runtime::BootClock;
+use gnstor_proto::grpc::Ssd;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,6 +47,9 @@ pub(super) type Absent = Arc<BTreeMap<u16, String>>;
 
 /// The SSDs that report that acknowledged writes may be missing there.
 pub(super) type Conditions = BTreeMap<u16, Condition>;
+
+/// The SSDs that this daemon connects to, as clients hear of them.
+pub(super) type Listed = Arc<[Ssd]>;
 
 /// The fleet map in use: its epoch and its bytes.
 pub(super) type InUse = (u64, Arc<[u8]>);
@@ -100,6 +106,8 @@ pub(super) struct Driver {
     absent: watch::Sender<Absent>,
     conditions: watch::Sender<Conditions>,
     maps: watch::Sender<Option<InUse>>,
+    listed: watch::Sender<Listed>,
+    connector: Option<Arc<dyn Connector>>,
     /// Whether silent SSDs are given up.
     watches_closely: bool,
 }
@@ -112,6 +120,7 @@ pub(super) struct Ends {
     pub(super) absent: watch::Receiver<Absent>,
     pub(super) conditions: watch::Receiver<Conditions>,
     pub(super) maps: watch::Receiver<Option<InUse>>,
+    pub(super) listed: watch::Receiver<Listed>,
 }
 
 impl Driver {
@@ -123,11 +132,12 @@ impl Driver {
         let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
         let addresses: Vec<_> = array.iter().map(|port| port.address.clone()).collect();
         let core = CoreConfig { instance: drawn(), ..config.core };
-        let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
         let (conditions, seen) = watch::channel(Conditions::default());
         let (maps, seen_maps) = watch::channel(None);
+        let (listed, seen_ssds) = watch::channel(array.iter().map(describe).collect::<Listed>());
+        let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
         let driver = Self {
             core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
             clock,
@@ -139,9 +149,13 @@ impl Driver {
             absent,
             conditions,
             maps,
+            listed,
+            connector: config.connector.clone(),
             watches_closely: false,
         };
-        let ends = Ends { inputs: sender, state: states, absent: absents, conditions: seen, maps: seen_maps };
+        let (absent, conditions) = (absents, seen);
+        let ends =
+            Ends { inputs: sender, state: states, absent, conditions, maps: seen_maps, listed: seen_ssds };
         Ok((driver, ends))
     }
 
@@ -202,6 +216,17 @@ impl Driver {
         self.conditions.send_modify(|conditions| _ = conditions.insert(ssd, condition));
     }
 
+    /// Connects to an SSD that this daemon was not given.
+    fn connect(&mut self, ssd: u16, address: &str, bytes: u64) {
+        let Some(connector) = &self.connector else {
+            return tracing::error!(ssd, address, "this daemon cannot connect to further SSDs");
+        };
+        let port = connector.port(ssd, address, bytes);
+        let about = describe(&port);
+        self.listed.send_modify(|listed| *listed = listed.iter().cloned().chain([about]).collect());
+        self.ssds.connect(port);
+    }
+
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.pop_effect() {
             match effect {
@@ -217,6 +242,7 @@ impl Driver {
                         reply.send(result).ok();
                     }
                 }
+                Effect::Connect { ssd, address, bytes } => self.connect(ssd, &address, bytes),
                 Effect::Serving => {
                     tracing::info!(term = self.core.term(), "the array is read, requests are served");
                     self.state.send_replace(State::Serving);

@@ -6,12 +6,13 @@ use super::access::Access;
 use super::answers::Weight;
 use super::config::DaemonConfig;
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
-use super::runtime::{Absent, Conditions, InUse, Input};
+use super::runtime::{Absent, Conditions, Ends, InUse, Input, Listed};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{Request, VolumeName};
 use crate::core::rights::{Caller, ClientProof};
 use crate::port::SsdPort;
+use crate::port::connector::Connector;
 use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::volumes_server::Volumes;
@@ -82,7 +83,9 @@ fn secret(manager_key: &Secret, client: ClientId, serial: u64) -> Secret {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     inputs: mpsc::UnboundedSender<Input>,
-    pub(super) ssds: Arc<[Ssd]>,
+    listed: watch::Receiver<Listed>,
+    /// The way to SSDs that join.
+    pub(super) connector: Option<Arc<dyn Connector>>,
     absent: watch::Receiver<Absent>,
     conditions: watch::Receiver<Conditions>,
     /// The fleet map in use.
@@ -120,17 +123,17 @@ pub(super) fn describe(port: &SsdPort) -> Ssd {
 }
 
 impl Service {
-    pub(super) fn new(
-        inputs: mpsc::UnboundedSender<Input>,
-        ssds: Vec<Ssd>,
-        (absent, conditions): (watch::Receiver<Absent>, watch::Receiver<Conditions>),
-        maps: watch::Receiver<Option<InUse>>,
-        config: &DaemonConfig,
-    ) -> Self {
+    pub(super) fn new(ends: Ends, config: &DaemonConfig) -> Self {
         let patience = Duration::from_millis(config.core.request_ms) + MARGIN;
-        let (ssds, manager_key) = (ssds.into(), config.manager_key.clone());
+        let (manager_key, connector) = (config.manager_key.clone(), config.connector.clone());
         let stream = config.keep_alive;
-        Self { inputs, ssds, absent, conditions, maps, stream, patience, manager_key }
+        let Ends { inputs, absent, conditions, maps, listed, .. } = ends;
+        Self { inputs, listed, absent, conditions, maps, connector, stream, patience, manager_key }
+    }
+
+    /// The SSDs, as clients hear of them.
+    pub(super) fn ssds(&self) -> Listed {
+        self.listed.borrow().clone()
     }
 
     /// Adds to an answer which SSDs are down.
@@ -207,7 +210,7 @@ impl Service {
     }
 }
 
-fn status(failure: Failure) -> Status {
+pub(super) fn status(failure: Failure) -> Status {
     Status::new(Code::from_i32(failure.code as i32), failure.message)
 }
 

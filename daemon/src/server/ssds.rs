@@ -37,6 +37,8 @@ enum Work {
     },
     /// From now on silent SSDs are given up.
     WatchClosely,
+    /// One more SSD.
+    Connect(Box<SsdPort>),
     Stop,
 }
 
@@ -61,7 +63,17 @@ impl Ssds {
         let links = array.into_iter().map(|port| Link::new(port, deadline, clock.running_ms())).collect();
         let dials = Vec::new();
         let (again, stop) = (work.clone(), stopping.clone());
-        let mut ssds = Loop { links, inbox, work: again, dials, inputs, clock, deadline, stopping: stop };
+        let mut ssds = Loop {
+            links,
+            inbox,
+            work: again,
+            dials,
+            inputs,
+            clock,
+            deadline,
+            watches_closely: false,
+            stopping: stop,
+        };
         let thread = spawn("gnstord-ssds".into(), move || ssds.run())?;
         Ok(Self { work, stopping, thread: Some(thread) })
     }
@@ -70,6 +82,11 @@ impl Ssds {
     pub(super) fn give(&self, ssd: u16, id: CommandId, command: Command) {
         // The thread ends only when this daemon does, and then the answer has no reader.
         self.work.send(Work::Command { ssd, id, command }).ok();
+    }
+
+    /// Connects to one more SSD.
+    pub(super) fn connect(&self, port: SsdPort) {
+        self.work.send(Work::Connect(Box::new(port))).ok();
     }
 
     /// From now on silent SSDs are given up.
@@ -99,6 +116,7 @@ struct Loop {
     inputs: mpsc::UnboundedSender<Input>,
     clock: Clock,
     deadline: Duration,
+    watches_closely: bool,
     stopping: Arc<AtomicBool>,
 }
 
@@ -130,7 +148,16 @@ impl Loop {
             }
             Work::WatchClosely => {
                 let now = self.clock.running_ms();
+                self.watches_closely = true;
                 self.links.iter_mut().for_each(|link| link.watch_closely(now));
+            }
+            Work::Connect(port) => {
+                let now = self.clock.running_ms();
+                let mut link = Link::new(*port, self.deadline, now);
+                if self.watches_closely {
+                    link.watch_closely(now);
+                }
+                self.links.push(link);
             }
             Work::Stop => {}
         }

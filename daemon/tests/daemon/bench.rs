@@ -49,14 +49,19 @@ impl Bench {
     }
 
     pub(crate) fn cold_with(array: &SimArray, now: u64, config: CoreConfig) -> Self {
+        Self::cold_given(array, array.len(), now, config)
+    }
+
+    /// The same, of a daemon that was given the first SSDs of the array only.
+    pub(crate) fn cold_given(array: &SimArray, given: usize, now: u64, config: CoreConfig) -> Self {
         let log = Arc::clone(&array.ssd(0).vote.log);
         log.lock().unwrap().starts += 1;
         let config = CoreConfig { instance: log.lock().unwrap().starts, ..config };
-        let bytes: Vec<u64> = (0..array.len()).map(|ssd| SSD_BYTES - array.ssd(ssd).lacks_bytes).collect();
+        let bytes: Vec<u64> = (0..given).map(|ssd| SSD_BYTES - array.ssd(ssd).lacks_bytes).collect();
         let mut bench = Self {
             core: Core::new(config, &bytes),
             array: array.clone(),
-            queues: vec![VecDeque::new(); array.len()],
+            queues: vec![VecDeque::new(); given],
             replies: BTreeMap::new(),
             news: VecDeque::new(),
             stopped: None,
@@ -90,9 +95,22 @@ impl Bench {
                     self.news.push_back((ticket, result.clone()));
                     assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");
                 }
+                Effect::Connect { ssd, .. } => self.connect(ssd),
                 Effect::Serving => {}
                 Effect::Stopped(stop) => assert!(self.stopped.replace(stop).is_none(), "the core stops once"),
             }
+        }
+    }
+
+    /// Connects to an SSD that the daemon was not given, if it is there.
+    fn connect(&mut self, ssd: u16) {
+        assert_eq!(usize::from(ssd), self.queues.len(), "SSDs are connected in order");
+        self.queues.push(VecDeque::new());
+        while self.array.len() <= ssd.into() {
+            self.array = self.array.and_an_empty_one();
+        }
+        if !self.array.ssd(ssd.into()).dead {
+            self.core.ssd_found(self.now, ssd);
         }
     }
 
@@ -104,6 +122,10 @@ impl Bench {
     /// Makes an SSD execute one of the commands that need not wait for an earlier one: number `which`, modulo
     /// their count.
     pub(crate) fn execute_one(&mut self, ssd: usize, which: usize) -> bool {
+        if ssd >= self.queues.len() {
+            // This daemon is not connected to it.
+            return false;
+        }
         let free = self.free(ssd);
         free.get(which % free.len().max(1)).is_some_and(|&place| self.execute_at(ssd, place))
     }
@@ -143,20 +165,24 @@ impl Bench {
     /// An SSD goes away, and the daemon notices.
     pub(crate) fn lose(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = true;
-        self.core.ssd_lost(self.now, ssd, "pulled");
+        if usize::from(ssd) < self.queues.len() {
+            self.core.ssd_lost(self.now, ssd, "pulled");
+        }
         self.drain();
     }
 
     /// The SSD is back, and the daemon notices.
     pub(crate) fn find(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = false;
-        self.core.ssd_found(self.now, ssd);
+        if usize::from(ssd) < self.queues.len() {
+            self.core.ssd_found(self.now, ssd);
+        }
         self.drain();
     }
 
     /// An SSD is formatted: what it was given before, it never carries out.
     pub(crate) fn format(&mut self, ssd: usize) {
-        self.queues[ssd].clear();
+        self.queues.get_mut(ssd).into_iter().for_each(VecDeque::clear);
         let mut ssd = self.array.ssd(ssd);
         let (sweep_commands, vote) = (ssd.sweep_commands, ssd.vote.formatted());
         *ssd = SimSsd::default();

@@ -83,6 +83,7 @@ impl World {
                         assert!(self.replies.insert(ticket, (self.now, result)).is_none());
                     }
                     Effect::Serving => {}
+                    Effect::Connect { ssd, .. } => panic!("SSD {ssd} is not of this array"),
                     Effect::Stopped(stop) => panic!("{stop}"),
                 }
             }

@@ -14,6 +14,8 @@ mod faults;
 mod fuzz;
 mod grow;
 mod grpc;
+mod join;
+mod join_edges;
 mod lose_data;
 mod members;
 mod operator;

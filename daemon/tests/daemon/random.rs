@@ -28,6 +28,11 @@ use std::sync::Arc;
 const SSDS: usize = 3;
 const FIVE: usize = 5;
 
+/// SSDs in processes of their own: others may join.
+fn apart(map_format: MapFormat) -> CoreConfig {
+    CoreConfig { map_format, names_addresses: true, ..config() }
+}
+
 /// Entries without the writer: List does not show a writer whose lease has run out, the tables do.
 fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
     entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
@@ -38,6 +43,8 @@ struct Run {
     model: Model,
     /// The map names voters, and the daemon changes it by itself.
     votes: bool,
+    /// The SSDs that each daemon is given. Others join.
+    given: usize,
     /// SSDs whose last copies the operator may have called lost. If no volume has a block there, the daemon
     /// accepts that without `lose_data`.
     given_up: BTreeSet<u16>,
@@ -88,7 +95,7 @@ impl Run {
         for request in std::mem::take(&mut self.model.asked).into_values() {
             self.model.give_up(&request);
         }
-        self.bench = Bench::cold(&array, now);
+        self.bench = Bench::cold_given(&array, self.given, now, apart(MapFormat::Two));
         // If voters decide, three maps may follow each other, and each waits for lease and drift. They are a
         // held map, one without an SSD that lost writes, and one with the SSDs that are back.
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
@@ -186,10 +193,11 @@ fn of_so_many_comes_to_one_state(
         array.ssd(ssd).fill.takes = takes;
     }
     let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
-    let mut bench = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
+    let mut bench = Bench::cold_with(&array, 0, apart(map_format));
     bench.run_until_quiet();
     let mut run = Run {
         bench,
+        given: ssds,
         model: Model { votes, ..Model::default() },
         votes,
         given_up: BTreeSet::new(),
@@ -214,6 +222,18 @@ proptest! {
         takes in 0u32..4,
     ) {
         comes_to_one_state(steps, sweep_commands, takes, true);
+    }
+
+    /// Three SSDs, and a fourth one joins at some time, with all its faults.
+    #[test]
+    fn whatever_happens_an_array_that_one_joins_comes_to_one_state(
+        before in proptest::collection::vec(step(SSDS), 0..30),
+        steps in proptest::collection::vec(step(SSDS + 1), 1..60),
+        sweep_commands in 0u32..6,
+        takes in 0u32..4,
+    ) {
+        let adds = std::iter::once(Step::Add);
+        comes_to_one_state(before.into_iter().chain(adds).chain(steps).collect(), sweep_commands, takes, true);
     }
 
     /// Of five SSDs one is outside of each row, and comes in where another one is drained.

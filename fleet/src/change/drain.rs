@@ -195,4 +195,4 @@ impl Row {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -77,7 +77,7 @@ impl World {
             asked: false,
             failed: None,
         };
-        let (paths, events) = (Paths::new(SSDS, PACE, true), BTreeMap::new());
+        let (paths, events) = (Paths::new(SSDS, SSDS, PACE, true), BTreeMap::new());
         let (now, still, unnoticed) = (Moment::ZERO, Moment::ZERO, Duration::ZERO);
         Self { paths, ssds: [ssd; SSDS], events, now, still, unnoticed, drawn: 0, seed }
     }
@@ -271,7 +271,7 @@ proptest! {
 #[test]
 fn an_ssd_that_refuses_is_hopeless_only_while_no_other_may_come() {
     let _deadline = deadline();
-    let (mut paths, now) = (Paths::new(2, PACE, true), Moment::ZERO);
+    let (mut paths, now) = (Paths::new(2, 2, PACE, true), Moment::ZERO);
     assert_eq!(paths.step(now), [Action::Dial(0), Action::Dial(1)]);
     paths.unreached(now, 0, "no proof".into(), true);
     assert!(paths.hopeless().is_none(), "the other may come");
@@ -290,10 +290,34 @@ fn an_ssd_that_refuses_is_hopeless_only_while_no_other_may_come() {
 #[test]
 fn within_one_process_a_lost_ssd_stays_lost() {
     let _deadline = deadline();
-    let (mut paths, now) = (Paths::new(1, PACE, false), Moment::ZERO);
+    let (mut paths, now) = (Paths::new(1, 1, PACE, false), Moment::ZERO);
     assert_eq!(paths.step(now), [Action::Dial(0)]);
     paths.reached(now, 0);
     paths.take(0);
     assert!(paths.broke(now, 0, "pulled") && !paths.broke(now, 0, "pulled again"));
     assert_eq!((paths.wakes_at(), paths.hopeless()), (None, Some("pulled")));
+}
+
+#[test]
+fn an_ssd_that_joins_is_dialled_from_then_on_and_is_missed_by_none_before() {
+    let _deadline = deadline();
+    let mut paths = Paths::new(1, 3, PACE, true);
+    let ms = Duration::from_millis;
+    assert_eq!(paths.step(ms(0)), [Action::Dial(0)]);
+    paths.reached(ms(0), 0);
+    paths.take(0);
+    assert_eq!((paths.len(), paths.missing().count(), paths.hopeless()), (3, 0, None));
+    assert!(paths.is_vacant(1) && !paths.broke(ms(1), 1, "it is none"));
+    paths.occupy(ms(2), 1);
+    paths.occupy(ms(2), 7);
+    assert_eq!(paths.missing().map(|(ssd, _)| ssd).collect::<Vec<_>>(), [1]);
+    assert_eq!(paths.wakes_at(), Some(ms(2)));
+    assert_eq!(paths.step(ms(2)), [Action::Dial(1)]);
+    paths.unreached(ms(3), 1, "it starts".into(), false);
+    paths.occupy(ms(3), 1);
+    let again = paths.wakes_at().expect("it is tried again");
+    assert!(again > ms(3), "at its own time");
+    assert!(paths.step(again).contains(&Action::Dial(1)));
+    paths.reached(again, 1);
+    assert!(paths.is_found(1) && paths.is_vacant(2));
 }

@@ -36,6 +36,11 @@ pub trait Follower: Debug + Send + Sync {
     /// silent for long.
     fn take_dropped(&self) -> Vec<usize>;
 
+    /// The SSDs that maps have added since the last call: they are dialled.
+    fn take_added(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Asks the daemon for its map. Ends within some seconds.
     fn ask_daemon(&self) -> Option<Vec<u8>>;
 }
@@ -187,7 +192,7 @@ impl Inner {
 impl Session {
     /// The client goes by the map of this epoch, and follows the fleet's from now on.
     pub fn follow(&self, follower: Arc<dyn Follower>, epoch: u64) {
-        let ssds = self.dialler.connector.ssds();
+        let ssds = self.dialler.connector.room();
         self.shared.change(|inner, _| inner.following = Some(Following::new(follower, epoch, ssds)));
     }
 

@@ -155,7 +155,9 @@ impl Shared {
     pub(super) fn roll_call(&self, most: Duration) -> Result<(), NodeError> {
         let any = |inner: &Inner| inner.found.iter().any(Option::is_some);
         let all = |inner: &Inner| {
-            (0..inner.found.len()).all(|ssd| inner.found[ssd].is_some() || inner.first.contains_key(&ssd))
+            (0..inner.found.len()).all(|ssd| {
+                inner.found[ssd].is_some() || inner.first.contains_key(&ssd) || inner.paths.is_vacant(ssd)
+            })
         };
         self.wait(most, |inner| all(inner).then_some(()));
         self.wait(LAST_CALL, |inner| (any(inner) || all(inner)).then_some(()));
@@ -244,9 +246,10 @@ fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
         return;
     };
     let taken = map.map_or(Taken::Nothing, |map| follower.take(map));
-    let dropped = follower.take_dropped();
+    let (added, dropped) = (follower.take_added(), follower.take_dropped());
     shared.change(|inner, now| {
         inner.following.iter_mut().for_each(|f| f.taken(now, from, taken));
+        added.into_iter().for_each(|ssd| inner.paths.occupy(now, ssd));
         dropped.into_iter().for_each(|ssd| inner.lose(now, ssd, "the fleet map leaves it out"));
     });
 }

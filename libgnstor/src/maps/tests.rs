@@ -3,16 +3,29 @@
 use super::*;
 use crate::credentials::Credentials;
 use crate::deadline::{Deadline, LIMIT};
+use crate::link::LinkOptions;
+use crate::ssds::{Fabric, SsdInfo};
 use gnstor_fabric::device::Choice;
+use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
+use gnstor_gnor::session::Connector as _;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::placement::map3::FleetMap3;
 
 fn maps(map: impl Into<AnyMap>) -> Maps {
+    maps_with(map, Rooms::default())
+}
+
+fn maps_with(map: impl Into<AnyMap>, rooms: Rooms) -> Maps {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let rpc = Rpc::connect(&address, &Credentials::default()).expect("the kernel accepts");
     let device = Device::open(Choice::Host).expect("the host device is always there");
-    Maps::new(Arc::new(rpc), &device, map.into()).expect("a map without an SSD that takes over")
+    Maps::new(Arc::new(rpc), &device, map.into(), rooms).expect("host memory")
+}
+
+fn plain(map: impl Into<AnyMap>) -> Vec<u8> {
+    bytes_of(&map.into(), &Rooms::default())
 }
 
 fn whole() -> FleetMap {
@@ -30,7 +43,7 @@ fn word_of(volume: &DeviceMem) -> u64 {
 }
 
 fn table(maps: &Maps, number: usize) -> Vec<u8> {
-    let mut raw = vec![0; bytes_of(&maps.current()).len()];
+    let mut raw = vec![0; plain(AnyMap::clone(&maps.current())).len()];
     maps.places.read(number * raw.len(), &mut raw).expect("host memory");
     raw
 }
@@ -45,7 +58,7 @@ fn the_next_map_comes_into_the_other_table_and_then_into_each_volumes_word() {
     assert_eq!(word_of(&open), map_word(1, false, false));
     assert_eq!(maps.take(&encode(second.clone())), Taken::Epoch(2));
     assert_eq!((word_of(&open), word_of(&closed)), (map_word(2, true, false), map_word(1, false, false)));
-    assert_eq!((table(&maps, 0), table(&maps, 1)), (bytes_of(&first.into()), bytes_of(&second.into())));
+    assert_eq!((table(&maps, 0), table(&maps, 1)), (plain(first), plain(second)));
     let later = maps.open(VolumeAbi::default()).unwrap();
     assert_eq!(word_of(&later), map_word(2, true, false), "opened behind the change");
     assert_eq!(maps.flushed(), [0, 1, 3]);
@@ -65,11 +78,11 @@ fn a_table_is_not_filled_while_a_host_call_may_read_it() {
     assert_eq!(maps.take(&encode(second)), Taken::Epoch(2));
     let new = maps.call();
     assert_eq!(maps.take(&encode(third.clone())), Taken::Nothing);
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true, false), bytes_of(&first.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true, false), plain(first)));
     drop(old);
     // The newer call reads the other table.
     assert_eq!(maps.take(&encode(third.clone())), Taken::Epoch(3));
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false, false), bytes_of(&third.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false, false), plain(third)));
     drop(new);
 }
 
@@ -110,7 +123,7 @@ fn the_ssd_that_comes_in_for_another_one_is_beside_the_table_of_its_map() {
     let maps = maps(known.clone());
     let volume = maps.open(VolumeAbi::default()).unwrap();
     let comers = |number: usize| {
-        let (table, mut raw) = (bytes_of(&maps.current()).len(), vec![0; 2 * known.rows.len()]);
+        let (table, mut raw) = (plain(AnyMap::clone(&maps.current())).len(), vec![0; 2 * known.rows.len()]);
         maps.places.read(2 * table + number * raw.len(), &mut raw).expect("host memory");
         raw.chunks(2).map(|word| u16::from_le_bytes([word[0], word[1]])).collect::<Vec<u16>>()
     };
@@ -136,4 +149,69 @@ fn an_array_that_is_converted_to_format_3_is_followed() {
     let _deadline = Deadline::after(LIMIT);
     let maps = maps(whole());
     assert_eq!(maps.take(&encode(FleetMap3::of(&whole().without(1), [9; 16]))), Taken::Epoch(2));
+}
+
+/// A map of four SSDs and of others that have joined without places.
+fn grown(epoch: u64, ssds: usize) -> FleetMap3 {
+    let mut map = FleetMap3 { epoch, ..FleetMap3::of(&whole(), [5; 16]) };
+    map.ssds[0].vote = Vote::Voter;
+    for number in 4..ssds {
+        let mut joined = map.ssds[3].clone();
+        joined.id = u16::try_from(number).expect("few");
+        (joined.address, joined.state) = (format!("10.0.0.{number}:4421"), State3::Out);
+        map.ssds.push(joined);
+    }
+    map
+}
+
+#[test]
+fn ssds_that_join_are_made_known_and_one_without_room_leads_to_no_ssd() {
+    let _deadline = Deadline::after(LIMIT);
+    let engine =
+        TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).expect("a thread");
+    let options = LinkOptions {
+        fabric: Fabric::Daemon,
+        daemon: "127.0.0.1:1".into(),
+        credentials: Credentials::default(),
+    };
+    let info = |index: u32| SsdInfo {
+        index,
+        subnqn: String::new(),
+        transport: "tcp".into(),
+        address: format!("10.0.0.{index}:4421"),
+        capacity_bytes: 0,
+        model: String::new(),
+    };
+    let known = grown(1, 4);
+    let room = room_for(&known.clone().into());
+    assert_eq!((room, room_for(&whole().into())), (9, 4), "an array without voters does not grow");
+    assert_eq!(room_for(&grown(1, 62).into()), 64);
+    let connector = ArrayConnector::new(engine.handle(), options, (0..4).map(info).collect(), room);
+    let connector = Arc::new(connector);
+    let maps = maps_with(known, Rooms::new(Arc::clone(&connector), room));
+    let volume = maps.open(VolumeAbi::default()).unwrap();
+    assert_eq!((connector.ssds(), connector.room()), (4, 9));
+    assert_eq!((maps.take(&encode(grown(2, 5))), maps.take_added()), (Taken::Epoch(2), vec![4]));
+    assert_eq!((connector.link_of(4), maps.take_added()), (4, vec![]));
+    // Nine SSDs are one more than there is room for. It takes a place, and one is to come in.
+    let mut all = grown(3, 9);
+    all.ssds[7..].iter_mut().for_each(|ssd| ssd.state = State3::In);
+    all.rows[5].places[1] = Some(gnstor_proto::placement::map3::Place3 { ssd: 8, filling: true });
+    all.rows[6].incoming = Some(Incoming3 { ssd: 8, place: 0 });
+    all.rows[7].incoming = Some(Incoming3 { ssd: 7, place: 0 });
+    assert_eq!((maps.take(&encode(all.clone())), maps.take_added()), (Taken::Epoch(3), vec![5, 6, 7]));
+    assert_eq!(word_of(&volume), map_word(3, false, true));
+    let row = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]);
+    let places = table(&maps, 0);
+    assert_eq!(row(&places, 5 * 4 + 1), 8 | FILLING, "the queue pair that leads nowhere");
+    let comers = comers_of(&all.into(), &maps.rooms);
+    assert_eq!((row(&comers, 6), row(&comers, 7)), (8, 7));
+    assert_eq!(maps.flushed(), [0, 1, 2, 3, 7, 8]);
+    // A tenth one shares it.
+    let mut ten = grown(4, 10);
+    ten.ssds[8..].iter_mut().for_each(|ssd| ssd.state = State3::In);
+    ten.rows[5].places[1] = Some(gnstor_proto::placement::map3::Place3 { ssd: 9, filling: false });
+    assert_eq!((maps.take(&encode(ten)), maps.take_added()), (Taken::Epoch(4), vec![]));
+    assert_eq!((row(&table(&maps, 1), 5 * 4 + 1), maps.flushed()), (8, vec![0, 1, 2, 3, 8]));
+    assert_eq!(maps.take(&encode(grown(5, 9))), Taken::Unfit(5), "no SSD is taken off the list");
 }

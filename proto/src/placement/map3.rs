@@ -6,6 +6,7 @@ mod bytes;
 mod convert;
 mod draw;
 mod patch;
+mod share;
 #[cfg(test)]
 mod tests;
 

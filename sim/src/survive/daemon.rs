@@ -218,6 +218,7 @@ impl Daemon {
                         *answer = Some(result);
                     }
                 }
+                Effect::Connect { ssd, .. } => post.note(|| format!("SSD {ssd} is not of this world")),
                 Effect::Serving => post.note(|| format!("daemon {} serves", self.number)),
                 Effect::Stopped(stop) => {
                     post.note(|| format!("daemon {} stops: {stop}", self.number));

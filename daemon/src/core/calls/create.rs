@@ -165,16 +165,20 @@ impl Core {
     }
 
     pub(in crate::core) fn replicas(&self, request: &Create) -> Result<u8, Failure> {
-        let most = u8::try_from(self.with_blocks()).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let most = self.most_replicas();
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas <= most {
             return Ok(replicas);
         }
         let message = format!(
-            "volume {} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
-             use 1 to {most}",
+            "volume {} cannot have {replicas} replicas: each is on an SSD of its own and the array {}; use 1 to \
+             {most}",
             request.name,
-            self.with_blocks()
+            if self.with_blocks() > usize::from(most) && most < MAX_REPLICAS {
+                format!("was made of {most}")
+            } else {
+                format!("has {}", self.with_blocks())
+            }
         );
         Err(Failure::new(InvalidArgument, message))
     }
@@ -186,7 +190,7 @@ impl Core {
         // The next volume gets the lowest id that is free. An id that rests may be free by then.
         let next = |now| self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid));
         let ids: Vec<_> = [now, u64::MAX].into_iter().filter_map(next).collect();
-        let most = u8::try_from(self.with_blocks()).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let most = self.most_replicas();
         let largest = |replicas| {
             let layouts = ids.iter().map(|&(vid, past)| {
                 let factor = self.factor(vid, self.generation(past.generation));

@@ -52,7 +52,7 @@ impl Changes {
     }
 
     /// A drain goes on only if writers reach these SSDs.
-    fn needs_to_come(&mut self, ssds: Vec<u16>, now: u64) {
+    pub(super) fn needs_to_come(&mut self, ssds: Vec<u16>, now: u64) {
         self.revoke_at = if ssds.is_empty() { None } else { self.revoke_at.or(Some(now + REVOKE_MS)) };
         self.unreached = ssds;
     }
@@ -117,6 +117,11 @@ impl Core {
                  fleet resume {other})"
             ));
         }
+        if let Some(other) = self.takes_its_share(map) {
+            return Err(format!(
+                "SSD {other} fills its share of the places; wait until it serves (gnstor fleet show)"
+            ));
+        }
         let takes_part = |other: u16, known: &Ssd3| {
             matches!(known.state, State3::In | State3::Full | State3::Absent)
                 || self.members.guests().contains(&other)
@@ -172,7 +177,7 @@ impl Core {
 
     /// SSDs on which the volumes reserve more than there is in this map, and more than they do now; and how
     /// many bytes.
-    fn room_that_lacks(&self, next: &FleetMap3) -> Vec<(u16, u64)> {
+    pub(super) fn room_that_lacks(&self, next: &FleetMap3) -> Vec<(u16, u64)> {
         let mut capacity = Capacity::new(AnyMap::from(next.clone()), self.members.blocks());
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         let before = self.capacity.iter().flat_map(Capacity::ssds);
@@ -196,6 +201,9 @@ impl Core {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
         let choose = |row: usize, place: usize, open: SsdSet| {
+            if let Some(spare) = self.spare_for(map, (row, place), open) {
+                return Some(spare);
+            }
             for (ssd, (known, before)) in (0u16..).zip(drawn.ssds.iter_mut().zip(&map.ssds)) {
                 known.weight = if open.contains(ssd) { before.weight.max(LEAVES + 1) } else { 0 };
             }
@@ -211,7 +219,7 @@ impl Core {
 
     /// The SSDs that may come in, with their incarnations. Each has the map in use. So it knows that it does
     /// not fill yet, and compares all blocks anew.
-    fn comers(&self, map: &FleetMap3) -> Vec<(u16, u32)> {
+    pub(super) fn comers(&self, map: &FleetMap3) -> Vec<(u16, u32)> {
         let may = |ssd: u16, known: &Ssd3| {
             known.weight > LEAVES
                 && !self.is_silent(ssd)
@@ -228,22 +236,28 @@ impl Core {
     }
 
     /// A writer that does not follow a map in which SSDs come in.
-    fn does_not_follow(&self, volume: &Volume, now: u64) -> bool {
+    pub(super) fn does_not_follow(&self, volume: &Volume, now: u64) -> bool {
         volume.stage == Stage::Active && volume.writer(now).is_some() && !volume.follows
     }
 
     /// Writers that do not follow in time lose their leases.
     pub(in crate::core) fn revoke_who_cannot_follow(&mut self, now: u64) {
-        let is_over = self.changes.leave_since.values().any(|since| since + FOLLOW_MS <= now);
+        let is_over = self.waits_to_be_followed().any(|since| since + FOLLOW_MS <= now);
         if !is_over || !self.is_serving() {
             return;
         }
         let late = self.volumes.iter().filter(|(_, v)| v.round.is_none() && self.does_not_follow(v, now));
         let late: Vec<Vid> = late.map(|(&vid, _)| vid).collect();
         for vid in late {
-            tracing::warn!(%vid, "the writer does not say that it follows a drain: its lease ends");
+            tracing::warn!(%vid, "the writer does not say that it follows SSDs that come in: its lease ends");
             self.end_lease(now, vid);
         }
+    }
+
+    /// Since when SSDs are to come in.
+    fn waits_to_be_followed(&self) -> impl Iterator<Item = u64> {
+        let share = self.changes.spread.ssd.map(|(_, since)| since);
+        self.changes.leave_since.values().copied().chain(share)
     }
 
     /// Writers that do not reach an SSD without which a drain cannot go on lose their leases.
@@ -258,7 +272,7 @@ impl Core {
     }
 
     pub(super) fn drain_wakes_at(&self, now: u64) -> Option<u64> {
-        let follow = self.changes.leave_since.values().map(|since| since + FOLLOW_MS);
+        let follow = self.waits_to_be_followed().map(|since| since + FOLLOW_MS);
         follow.chain(self.changes.revoke_at).filter(|&at| at > now).min()
     }
 
@@ -284,8 +298,9 @@ impl Core {
         if map.rows.iter().all(|row| row.incoming.is_none()) {
             return None;
         }
-        let (leaving, term) = (self.leaving(map), self.term.number());
-        wire::change(map, |map: &Map| map.stay(leaving, term)).ok()
+        let (stay, term) = (self.called_back(map), self.term.number());
+        let others = (0..MAX_SSDS).filter(|&ssd| !stay.contains(ssd)).collect();
+        wire::change(map, |map: &Map| map.stay(others, term)).ok()
     }
 
     /// The next map, if an SSD is to leave.

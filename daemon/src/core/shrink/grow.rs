@@ -46,7 +46,7 @@ impl Core {
         }
         let Some(map) = self.map_of_voters() else { return };
         let is_out = |(ssd, known): &(u16, &Ssd3)| {
-            known.state == State3::Out
+            matches!(known.state, State3::Out | State3::Spare)
                 && known.weight != 0
                 && !self.changes.is_taken_out(*ssd, known)
                 && !self.changes.leaves(*ssd, known)
@@ -264,6 +264,9 @@ impl Core {
         let is_in_row = |ssd| map.rows[row].places.iter().flatten().any(|at| at.ssd == ssd);
         let moves = open.iter().any(is_in_row);
         let draw = || {
+            if let Some(spare) = self.spare_for(map, (row, place), open) {
+                return Some(spare);
+            }
             let group = u32::try_from(row).ok()?;
             let drawn = if moves { bare.draw(group) } else { map.draw(group) };
             drawn.filter(|&ssd| open.contains(ssd)).or_else(|| open.iter().next().filter(|_| moves))
@@ -276,7 +279,9 @@ impl Core {
             None => {
                 // Several SSDs that are back share the holes whose former SSD is not known.
                 let has_own = |ssd: u16| (0..MAX_WIDTH).any(|place| self.home(row, place) == Some(ssd));
-                let back = open.iter().filter(|&ssd| self.members.guests().contains(&ssd) && !has_own(ssd));
+                let is_spare = |ssd| self.map_of_voters().is_some_and(|map| self.is_spare(ssd, map));
+                let is_back = |ssd: &u16| self.members.guests().contains(ssd) && !is_spare(*ssd);
+                let back = open.iter().filter(|ssd| is_back(ssd) && !has_own(*ssd));
                 let back: Vec<u16> = back.collect();
                 let is_late = self.are_outs_over(now, map);
                 back.get(row % back.len().max(1)).copied().or_else(|| if is_late { draw() } else { None })

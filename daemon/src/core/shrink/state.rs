@@ -2,6 +2,8 @@
 //! State of the daemon on the way to the next map.
 
 use super::LostBlocks;
+use super::join::Joins;
+use super::spread::Spread;
 use super::votes::{Anew, Newcomer};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
@@ -147,6 +149,10 @@ pub(in crate::core) struct Changes {
     pub(super) unreached: Vec<u16>,
     /// When such writers are looked at next. A writer that has had its time loses its lease.
     pub(super) revoke_at: Option<u64>,
+    /// SSDs that join.
+    pub(super) joins: Joins,
+    /// An SSD that is to take its share of the places.
+    pub(super) spread: Spread,
     /// What a drain waits for before SSDs come in.
     pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.

@@ -31,6 +31,7 @@ use gnstor_proto::placement::Rows as _;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::MAX_REPLICAS;
 use std::collections::BTreeMap;
 
 /// The voters are new, and are asked for the term.
@@ -123,15 +124,21 @@ impl Core {
     /// Whether the SSD votes and holds no blocks, or is to do so. A witness that was replaced has no vote for
     /// a while.
     pub(in crate::core) fn is_witness(&self, ssd: u16, known: &Ssd3) -> bool {
-        let is_last = usize::from(ssd) + 1 == self.members.connected();
+        // SSDs that join later come behind it.
+        let is_last = usize::from(ssd) + 1 == self.members.given();
         known.vote == Vote::Witness || self.config.has_witness && is_last
     }
 
-    /// Number of connected SSDs that may hold blocks.
+    /// Number of SSDs that may hold blocks.
     pub(in crate::core) fn with_blocks(&self) -> usize {
-        let known = self.map_of_voters().map_or(&[][..], |map| &map.ssds);
-        let witnesses = (0..).zip(known).filter(|(ssd, known)| self.is_witness(*ssd, known)).count();
-        self.members.connected().saturating_sub(witnesses)
+        let Some(map) = self.map_of_voters() else { return self.members.connected() };
+        (0..).zip(&map.ssds).filter(|(ssd, known)| !self.is_witness(*ssd, known)).count()
+    }
+
+    /// The most replicas that a volume can have. An SSD that joins makes no row longer.
+    pub(in crate::core) fn most_replicas(&self) -> u8 {
+        let width = self.epoch.map().map_or(MAX_REPLICAS.into(), |map| map.map().width());
+        u8::try_from(self.with_blocks().min(width)).unwrap_or(u8::MAX).min(MAX_REPLICAS)
     }
 
     /// The next map, if an SSD takes another one's place or a voter is added.

@@ -27,6 +27,8 @@ use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::voter::{Held, Promise};
 use gnstor_proto::placement::map3::Ssd3;
 use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeSet;
 
 /// Number of times that a start reads all anew for SSDs whose links broke. Then it goes on without them.
@@ -46,6 +48,11 @@ pub(in crate::core) fn as_known(promise: Promised) -> Promise<Known> {
 }
 
 impl Start {
+    /// One more SSD is connected.
+    pub(in crate::core) fn and_another(&mut self) {
+        self.probes.push(Probe::default());
+    }
+
     /// The newest map that was found.
     pub(super) fn newest(&self) -> Option<&AnyMap> {
         newest(self.probes.iter().filter_map(|p| p.map.as_ref()))
@@ -144,6 +151,14 @@ impl Start {
 }
 
 impl Core {
+    /// The newest map that was found names SSDs that this daemon was not given: it connects to them, and asks
+    /// them, too.
+    pub(super) fn is_given_more(&mut self) -> bool {
+        let Phase::Starting(start) = &self.phase else { return false };
+        let newest = start.newest().filter(|_| start.step == Step::Maps).cloned();
+        newest.is_some_and(|newest| self.connect_named(&newest))
+    }
+
     /// Asks for the next term.
     pub(super) fn elect(&mut self) {
         let Phase::Starting(start) = &mut self.phase else { return };
@@ -183,11 +198,16 @@ impl Core {
             start.retry_at = Some(now);
             return;
         }
+        let named = lead.again.as_ref().map_or(0, |held| held.map().count()).max(lead.active.map().count());
         let count = start.probes.len();
-        if lead.active.map().count() != count {
-            let stop = other_number(lead.active.map(), count);
-            return self.stop(stop);
+        if named > count || named < self.members.given() {
+            let largest = lead.again.as_ref().filter(|held| held.map().count() == named);
+            let largest = largest.unwrap_or(&lead.active).map().clone();
+            if !self.connect_named(&largest) {
+                return self.stop(other_number(&largest, count));
+            }
         }
+        let Phase::Starting(start) = &mut self.phase else { return };
         for ssd in members_of(lead.active.map()) {
             let probe = &start.probes[usize::from(ssd)];
             match probe.promised.filter(|_| !start.without.contains(&ssd)) {
@@ -304,4 +324,9 @@ impl Core {
             _ => {}
         }
     }
+}
+
+/// The volume id from which the next page of a table begins.
+pub(super) fn next_vid(table: &[VolumeEntry]) -> Vid {
+    table.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).unwrap_or(Vid::MIN)
 }

@@ -32,7 +32,13 @@ impl Core {
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
         let term = self.term.choose(maps().map(Rows::term))?;
         let map = match newest(maps()) {
-            Some(newest) if newest.count() != start.probes.len() && !self.gets_witness(newest) => {
+            // A map that is held may name more SSDs than the active one. They are connected, too.
+            Some(newest)
+                if newest.count() > start.probes.len()
+                    || newest.count() < start.probes.len()
+                        && voters_of(newest).is_empty()
+                        && !self.gets_witness(newest) =>
+            {
                 return Err(other_number(newest, start.probes.len()));
             }
             // Some SSDs have the map already, so the others get the same one.

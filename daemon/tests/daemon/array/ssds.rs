@@ -147,7 +147,8 @@ impl SimArray {
     pub(crate) fn is_out(&self, index: usize) -> bool {
         let number = u16::try_from(index).unwrap();
         let Some(map) = self.newest() else { return false };
-        let is_other = matches!(&map, AnyMap::Three(map) if !map.ssds[index].is(&self.ssd(index).vote.uuid));
+        let is_other = matches!(&map, AnyMap::Three(map)
+            if map.ssds.get(index).is_none_or(|known| !known.is(&self.ssd(index).vote.uuid)));
         is_other || map.state(number) == Some(State3::Out)
     }
 

@@ -9,7 +9,7 @@ use crate::publish::publish;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::labels::PARTIAL;
-use gnstor_proto::placement::{AnyMap, SsdState};
+use gnstor_proto::placement::{AnyMap, Rows as _, SsdState};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
@@ -29,6 +29,10 @@ fn fault(kind: u8) -> Fault {
 
 impl Run {
     pub(super) fn step(&mut self, step: Step) {
+        if step.ssd().is_some_and(|ssd| ssd >= self.bench.array.len()) {
+            // It has not joined yet.
+            return;
+        }
         match step {
             Step::Create { name, id } => self.create(name, id),
             Step::Publish { from, name } => self.publish(from, name),
@@ -78,9 +82,26 @@ impl Run {
             Step::Drain { ssd } if self.votes => self.send(Request::Drain { ssd }),
             Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Drain { .. } => {}
             Step::Replace { .. } | Step::Resume { .. } => {}
+            Step::Add => self.add(),
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
+    }
+
+    /// One more SSD joins. An earlier daemon may have connected it already.
+    fn add(&mut self) {
+        let named = self.bench.array.newest().map_or(0, |map| map.count());
+        if !self.votes || named != self.given || !self.bench.core.is_serving() {
+            return;
+        }
+        let mut add = crate::join::add(u16::try_from(self.given).unwrap());
+        if self.bench.array.len() > self.given
+            && let Some(says) = add.found.as_mut().and_then(|found| found.says.as_mut())
+        {
+            let ssd = self.bench.array.ssd(self.given);
+            (says.uuid, says.incarnation) = (ssd.vote.uuid, ssd.vote.incarnation);
+        }
+        self.send(Request::Add(Box::new(add)));
     }
 
     /// The entry of a volume on the first SSD.

@@ -26,7 +26,8 @@ impl Run {
                 && !begins_empty
                 && map.ssds[index].incarnation == self.bench.array.ssd(index).vote.incarnation
         };
-        let members = || (0..self.bench.array.len()).filter(|&index| map.ssds[index].state != State3::Out);
+        let named = self.bench.array.len().min(map.ssds.len());
+        let members = || (0..named).filter(|&index| map.ssds[index].state != State3::Out);
         members().any(has_content) || members().all(is_named)
     }
 

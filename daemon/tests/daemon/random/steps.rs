@@ -90,7 +90,27 @@ pub(super) enum Step {
     Drain {
         ssd: u16,
     },
+    /// With voters: one more SSD joins, if none has.
+    Add,
     Restart,
+}
+
+impl Step {
+    /// The SSD that it is about.
+    pub(super) fn ssd(&self) -> Option<usize> {
+        match *self {
+            Self::Execute { ssd, .. }
+            | Self::Fail { ssd, .. }
+            | Self::Die { ssd, .. }
+            | Self::Lose { ssd }
+            | Self::Find { ssd }
+            | Self::Lossy { ssd }
+            | Self::Reboot { ssd }
+            | Self::Swap { ssd } => Some(ssd),
+            Self::Replace { ssd, .. } | Self::Resume { ssd, .. } | Self::Drain { ssd } => Some(ssd.into()),
+            _ => None,
+        }
+    }
 }
 
 /// Draws a step of an array of so many SSDs.

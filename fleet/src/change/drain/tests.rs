@@ -17,7 +17,7 @@ fn all(map: &Map) -> Vec<(SsdId, Incarnation)> {
 }
 
 /// What a change of a drain may do. The copies of volumes with up to `most` replicas stay as many.
-fn keeps_all(before: &Map, after: &Map, most: u8) -> Result<(), &'static str> {
+pub(in crate::change) fn keeps_all(before: &Map, after: &Map, most: u8) -> Result<(), &'static str> {
     for (old, new) in before.rows.iter().zip(&after.rows) {
         for replicas in 1..=most {
             if new.copies(replicas).len() < old.copies(replicas).len() {
@@ -50,7 +50,7 @@ fn keeps_all(before: &Map, after: &Map, most: u8) -> Result<(), &'static str> {
 }
 
 /// A place that begins to serve was one that filled for it before.
-fn has_filled(before: &Map, after: &Map) -> bool {
+pub(in crate::change) fn has_filled(before: &Map, after: &Map) -> bool {
     before.rows.iter().zip(&after.rows).all(|(old, new)| {
         (0u8..).zip(&new.places).all(|(at, place)| match *place {
             Place::Serving(ssd) => {

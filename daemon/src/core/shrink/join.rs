@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD joins a running array (`gnstor fleet add`).
+//!
+//! ```text
+//!   add ADDRESS --> its number --> the shell looks at the SSD: who it is, what it has --> it may join?
+//!                                                                                            |
+//!   its places <-- `spread` <-- guest <-- invited, as one that is back <-- a map names it, out
+//! ```
+//! The map that names it takes nothing from any SSD, so no lease has to end. From then on the SSD is like one
+//! that is out and back. A spare stays one until an SSD is lost or leaves.
+//!
+//! A daemon that starts may find a map with more SSDs than it was given. It connects to the others at the
+//! addresses in the map ([`Core::connect_named`]).
+
+use super::{LEAVES, WHOLE_WEIGHT};
+use crate::core::capacity::Capacity;
+use crate::core::effect::Reply;
+use crate::core::failure::Failure;
+use crate::core::{Core, Effect, Phase, Ticket};
+use gnstor_fleet::map::FleetView as _;
+use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::ssd_identity::SsdSays;
+use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
+use gnstor_proto::voting::HELD_MAP_BYTES;
+use std::collections::BTreeMap;
+
+/// Bytes of an SSD in an encoded map.
+const RECORD_BYTES: usize = 112;
+/// Least and largest weight of an SSD that joins: a hundredth, and a hundredfold.
+const WEIGHTS: std::ops::RangeInclusive<u32> = WHOLE_WEIGHT / 100..=WHOLE_WEIGHT * 100;
+
+/// An SSD that is to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Add {
+    /// `host:port` of the SSD.
+    pub address: String,
+    /// It gets no places until another SSD is lost or leaves.
+    pub spare: bool,
+    /// Node, a failure domain. None: one of its own.
+    pub node: Option<u16>,
+    /// Rack.
+    pub rack: u16,
+    /// Weight, 16.16 fixed point.
+    pub weight: u32,
+    /// What was found at the address. None: the call asks which number the SSD would have.
+    pub found: Option<Found>,
+}
+
+/// What an SSD says that is to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Identity. None: it is of a version without one.
+    pub says: Option<SsdSays>,
+    /// The array of its fleet map, if it has a map. A map of format 2 names none.
+    pub array: Option<[u8; 16]>,
+    /// Name of a volume that it has.
+    pub volume: Option<String>,
+}
+
+/// The SSDs that join.
+#[derive(Default, Debug)]
+pub(in crate::core) struct Joins {
+    /// The SSD that the next map names: it is connected.
+    next: Option<Ssd3>,
+    /// The addresses of the SSDs that have joined since this daemon serves, for a call that is repeated.
+    done: BTreeMap<u16, String>,
+}
+
+impl Joins {
+    /// What the next map adds to one of so many SSDs.
+    pub(super) fn next(&self, named: usize) -> Option<&Ssd3> {
+        self.next.as_ref().filter(|next| usize::from(next.id) == named)
+    }
+
+    /// The map in use names so many SSDs.
+    pub(super) fn named(&mut self, count: usize) {
+        if let Some(next) = self.next.take_if(|next| usize::from(next.id) < count) {
+            self.done.insert(next.id, next.address);
+        }
+    }
+}
+
+impl Core {
+    /// Says which number the SSD would have, or takes it.
+    pub(in crate::core) fn add(&mut self, now: u64, ticket: Ticket, add: &Add) {
+        let added = self.added(add);
+        let result = added.map(|(ssd, is_done)| {
+            if let Some(found) = add.found.as_ref().filter(|_| !is_done) {
+                tracing::warn!(ssd, address = add.address, spare = add.spare, "an operator adds an SSD");
+                self.join(ssd, add, found);
+            }
+            Reply::Joins { ssd, is_done: is_done || add.found.is_some() }
+        });
+        self.reply(ticket, result);
+        self.change_step(now);
+    }
+
+    /// The number of the SSD, and whether it has joined already.
+    fn added(&self, add: &Add) -> Result<(u16, bool), Failure> {
+        let cannot = |code, why: String| {
+            Failure::new(code, format!("the SSD at {} cannot be added: {why}", add.address))
+        };
+        let map = self.may_grow_at_all().map_err(|(code, why)| cannot(code, why))?;
+        let joins = &self.changes.joins;
+        let same = |(_, address): &(&u16, &String)| **address == add.address;
+        if let Some((&ssd, _)) = joins.done.iter().find(same) {
+            return Ok((ssd, true));
+        }
+        if let Some(next) = &joins.next {
+            if next.address == add.address {
+                return Ok((next.id, true));
+            }
+            let why = format!(
+                "SSD {} at {} is being added; wait until it is named by the map (gnstor fleet show)",
+                next.id, next.address
+            );
+            return Err(cannot(Unavailable, why));
+        }
+        if let Some(at) = map.ssds.iter().position(|known| known.address == add.address) {
+            let why = format!("SSD {at} of this array is there (gnstor fleet show)");
+            return Err(cannot(AlreadyExists, why));
+        }
+        may_be(add).map_err(|why| cannot(InvalidArgument, why))?;
+        let ssd = u16::try_from(map.ssds.len()).unwrap_or(u16::MAX);
+        if ssd >= MAX_SSDS {
+            let why = format!("the array has {ssd} SSDs, and {MAX_SSDS} is the most");
+            return Err(cannot(FailedPrecondition, why));
+        }
+        if usize::from(ssd) < self.members.connected() {
+            let why = "this daemon is connected to an SSD of that number, which an earlier one was adding; start \
+                       the daemon again first";
+            return Err(cannot(FailedPrecondition, why.into()));
+        }
+        let bytes = self.epoch.bytes().len() + RECORD_BYTES;
+        if bytes > HELD_MAP_BYTES {
+            let why = format!(
+                "the fleet map would take {bytes} bytes, and an SSD has room for {HELD_MAP_BYTES}; copy the volumes \
+                 into an array of fewer placement groups (gnstor cp)"
+            );
+            return Err(cannot(FailedPrecondition, why));
+        }
+        if let Some(found) = &add.found {
+            self.may_join(map, ssd, add, found).map_err(|why| cannot(FailedPrecondition, why))?;
+        }
+        Ok((ssd, false))
+    }
+
+    /// The map, if this array takes SSDs while it runs.
+    fn may_grow_at_all(&self) -> Result<&FleetMap3, (gnstor_proto::status::GrpcCode, String)> {
+        let format = match self.epoch.map().map(|map| map.map()) {
+            None => return Err((Unavailable, "there is no fleet map yet: try again later".into())),
+            Some(AnyMap::Two(_)) => 2,
+            Some(AnyMap::Three(_)) => 3,
+        };
+        let map = self.map_of_voters().ok_or_else(|| {
+            let why = format!(
+                "this array does not change its map by itself (its map of format {format} names no voters); copy \
+                 the volumes into a new array (gnstor cp)"
+            );
+            (FailedPrecondition, why)
+        })?;
+        if !self.config.names_addresses {
+            let why = "the array's SSDs run in the daemon's process, and do not reach others; copy the volumes into \
+                       an array of SSD processes (gnstor up --ssd-at, gnstor cp)";
+            return Err((FailedPrecondition, why.into()));
+        }
+        Ok(map)
+    }
+
+    /// Whether the SSD that was found may be this one of the array.
+    fn may_join(&self, map: &FleetMap3, ssd: u16, add: &Add, found: &Found) -> Result<(), String> {
+        let Some(says) = found.says.filter(|says| says.takes_map3) else {
+            return Err("it is of a version without votes; start one of this version".into());
+        };
+        if let Some(named) = map.ssds.iter().position(|known| known.uuid == says.uuid) {
+            return Err(format!("it is SSD {named} of this array already, at another address"));
+        }
+        if found.array.is_some_and(|array| array != map.array) {
+            return Err("it is part of another array; format it if that array is not needed (gnstor ssd \
+                        --format, which deletes its data)"
+                .into());
+        }
+        if let Some(volume) = &found.volume {
+            return Err(format!(
+                "it has data (volume {volume:?}); format it if they are not needed (gnstor ssd --format)"
+            ));
+        }
+        let least = self.members.least_bytes_beside(ssd);
+        let needs = u64::try_from(u128::from(least) * u128::from(add.weight) / u128::from(WHOLE_WEIGHT));
+        let (has, needs) = (says.capacity_bytes, needs.unwrap_or(u64::MAX));
+        if has >= needs {
+            return Ok(());
+        }
+        let hundredths = u128::from(has) * 100 / u128::from(least.max(1));
+        let lower = if hundredths > 0 {
+            format!(", or give it less: --weight {}.{:02}", hundredths / 100, hundredths % 100)
+        } else {
+            String::new()
+        };
+        Err(format!(
+            "it has room for {has} bytes, and needs {needs}, as the smallest of the array has {least} and it would \
+             have a share of that; start a larger one{lower}"
+        ))
+    }
+
+    /// Connects to the SSD, and has the next map name it.
+    fn join(&mut self, ssd: u16, add: &Add, found: &Found) {
+        let (Some(map), Some(says)) = (self.map_of_voters(), found.says) else { return };
+        let is_free = |node: &u16| map.ssds.iter().all(|known| known.node != *node);
+        let node = add.node.or_else(|| (ssd..=u16::MAX).find(is_free)).unwrap_or(ssd);
+        let record = Ssd3 {
+            uuid: says.uuid,
+            shrunk_at: 0,
+            incarnation: says.incarnation,
+            weight: add.weight,
+            id: ssd,
+            node,
+            rack: add.rack,
+            state: if add.spare { State3::Spare } else { State3::Out },
+            vote: Vote::None,
+            address: add.address.clone(),
+        };
+        self.changes.joins.next = Some(record);
+        self.connect(ssd, add.address.clone(), says.capacity_bytes);
+    }
+
+    /// Connects to an SSD of the next number. Until it answers it is down.
+    fn connect(&mut self, ssd: u16, address: String, bytes: u64) {
+        self.members.connect(bytes);
+        self.addresses.resize(usize::from(ssd), String::new());
+        self.addresses.push(address.clone());
+        self.changes.lost(ssd, format!("it is being connected at {address}"), self.now);
+        self.effects.push_back(Effect::Connect { ssd, address, bytes });
+    }
+
+    /// An SSD that this daemon was not given says how large it is.
+    pub(super) fn is_so_large(&mut self, ssd: u16, bytes: Option<u64>) {
+        let Some(bytes) = bytes.filter(|_| usize::from(ssd) >= self.members.given()) else { return };
+        if !self.members.is_so_large(ssd, bytes) {
+            return;
+        }
+        if let Some(map) = self.epoch.map().filter(|_| self.capacity.is_some()) {
+            let mut capacity = Capacity::new(map.map().clone(), self.members.blocks());
+            self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+            self.capacity = Some(capacity);
+        }
+    }
+
+    /// Connects to further SSDs that a map names. They have no room until they say how large they are. Returns
+    /// whether there are such SSDs.
+    pub(in crate::core) fn connect_named(&mut self, map: &AnyMap) -> bool {
+        let AnyMap::Three(map) = map else { return false };
+        let connected = self.members.connected();
+        let new = || map.ssds.iter().skip(connected);
+        if !self.config.names_addresses
+            || map.voters().is_empty()
+            || new().next().is_none()
+            || new().any(|known| known.address.is_empty())
+        {
+            return false;
+        }
+        let named: Vec<(u16, String)> = new().map(|known| (known.id, known.address.clone())).collect();
+        for (ssd, address) in named {
+            tracing::info!(ssd, address, "the fleet map names an SSD that this daemon was not given");
+            self.connect(ssd, address, 0);
+            if let Phase::Starting(start) = &mut self.phase {
+                start.and_another();
+            }
+        }
+        true
+    }
+
+    /// Whether the SSD waits to be used, as a spare.
+    pub(super) fn is_spare(&self, ssd: u16, map: &FleetMap3) -> bool {
+        let known = map.ssds.get(usize::from(ssd));
+        known.is_some_and(|known| known.state == State3::Spare && known.weight > LEAVES)
+    }
+}
+
+impl Core {
+    /// A spare for a place, of a node that has no other place of the row. Spares come before other SSDs.
+    pub(super) fn spare_for(
+        &self,
+        map: &FleetMap3,
+        (row, place): (usize, usize),
+        open: SsdSet,
+    ) -> Option<u16> {
+        let now = self.map_of_voters()?;
+        let node = |ssd: u16| now.ssds.get(usize::from(ssd)).map(|known| known.node);
+        let others = map.rows.get(row)?.places.iter().enumerate().filter(|(at, _)| *at != place);
+        let nodes: Vec<Option<u16>> = others.filter_map(|(_, at)| Some(node((*at)?.ssd))).collect();
+        let spares = open.iter().filter(|&ssd| self.is_spare(ssd, now) && !nodes.contains(&node(ssd)));
+        let spares: Vec<u16> = spares.collect();
+        spares.get(row % spares.len().max(1)).copied()
+    }
+}
+
+/// Whether such an SSD can be.
+fn may_be(add: &Add) -> Result<(), String> {
+    let (length, port) = (add.address.len(), add.address.rsplit_once(':').map(|(_, port)| port));
+    if length > ADDRESS_BYTES {
+        return Err(format!("its address has {length} bytes, and {ADDRESS_BYTES} is the most"));
+    }
+    if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
+        return Err("its address is not HOST:PORT".into());
+    }
+    if !WEIGHTS.contains(&add.weight) {
+        let weight = f64::from(add.weight) / f64::from(WHOLE_WEIGHT);
+        return Err(format!(
+            "a weight of {weight} is not possible; use 0.01 to 100 (1: a share as the others)"
+        ));
+    }
+    Ok(())
+}
