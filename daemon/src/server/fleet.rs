@@ -50,7 +50,7 @@ impl Fleet for Service {
     async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
         match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
             Reply::Map(map) => {
-// An SSD that is being added is listed before a map names it.
+                // An SSD that is being added is listed before a map names it.
                 let ssds = self.ssds().iter().take(named(&map)).cloned().collect();
                 Ok(self.with_absent(GetMapResponse { map: Bytes::from_owner(map), ssds }))
             }
