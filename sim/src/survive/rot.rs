@@ -3,9 +3,9 @@
 //! be given a rotten block. Later the operator orders a scrub, which must replace each of them.
 //!
 //! ```text
-//!   at rest    bits flip    clients read, 300 ms     scrub of all SSDs, 60 s    each copy matches its sum
-//!   beside     bits flip    load, other faults       no further fault: scrub    the same, but for a block
-//!                                                                               whose other copies were dropped
+//!   at rest   bits flip   clients read, 300 ms   scrub of all SSDs, 60 s   each copy matches its sum
+//!   beside    bits flip   load, other faults     at rest: scrub            the same, but for blocks
+//!                                                                          whose other copies were dropped
 //! ```
 
 use crate::survive::stats::{Fault, Path};
@@ -66,8 +66,8 @@ impl World {
         map.replicas(group, entry.replicas).map(|place| (place.ssd, content(place.ssd))).collect()
     }
 
-    /// Whether it rotted beside load, and other SSDs have copies by now, or other contents: a map dropped
-    /// one of the copies, which may have been the last good one.
+    /// Whether it rotted beside load, and other SSDs have copies by now, or other contents. Then a map
+    /// dropped one of the copies, which may have been the last good one.
     pub(super) fn may_stay_rotten(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> bool {
         let rotted = self.chaos.rotted.get(&((entry.vid, entry.generation), vba));
         rotted.is_some_and(|copies| *copies != self.copies(map, entry, vba))

@@ -163,6 +163,12 @@ impl World {
         let now = self.post.now;
         self.chaos.end_at(now + soon, Ending::Tear(number, self.nodes[ssds[0]].index));
         self.chaos.end_at(now + then, Ending::Torn(number, ssds));
+        // An SSD that the map drops knows neither it nor that it is held. It may be one of a new majority.
+        if self.chaos.dice.below(2) == 0 {
+            let back = now + then + self.some_us(40_000);
+            let down: Vec<usize> = (0..self.nodes.len()).filter(|&ssd| !self.nodes[ssd].is_up()).collect();
+            down.into_iter().for_each(|ssd| self.chaos.end_at(back, Ending::Start(ssd)));
+        }
         self.chaos.disturbs(now + then);
         self.post.stats.fault(Fault::Torn);
         Some(format!("SSD {} does not hear that a map is active, and dies with SSD {}", ssds[0], ssds[1]))

@@ -25,8 +25,8 @@ struct Newest {
     even: Option<Even>,
     leap: u32,
     rot: u32,
-    /// Only this.
-    only_leaps: bool,
+    /// Only leaps while maps wait, or only tears.
+    only: Option<u32>,
 }
 
 /// Which even number of SSDs.
@@ -51,15 +51,21 @@ impl Newest {
             if dice.below(one_in) == 0 { drawn } else { 0 }
         };
         let (leap, rot) = (odd(2, 4), odd(3, 3));
-        Self { even, leap, rot, only_leaps: dice.below(20) == 0 }
+        let only = match dice.below(40) {
+            0 | 1 => Some(LEAPS),
+            2 => Some(TEARS),
+            _ => None,
+        };
+        Self { even, leap, rot, only }
     }
 
     fn change(self, shape: Shape) -> Shape {
-        let Self { even, leap, rot, only_leaps } = self;
+        let Self { even, leap, rot, only } = self;
         let odds = Odds { leap, rot, ..shape.odds };
         let mut shape = Shape { odds, leaps: leap > 0, ..shape };
-        if only_leaps {
-            shape = Shape { leaps: true, witness: false, ..shape.with_only(LEAPS) };
+        if let Some(only) = only {
+            let (leaps, tears) = (only == LEAPS, only == TEARS);
+            shape = Shape { leaps, tears, witness: false, ..shape.with_only(only) };
         } else if let Some(even) = even {
             shape = shape.with_even(even);
         }
@@ -106,8 +112,9 @@ impl Later {
     }
 }
 
-/// The number of [`Odds::only`] for leaps while maps wait for leases.
+/// Numbers of [`Odds::only`]: leaps while maps wait for leases, and voters that die while maps become active.
 const LEAPS: u32 = 5;
+const TEARS: u32 = 6;
 
 impl Odds {
     fn only(number: u32) -> Self {
@@ -118,6 +125,7 @@ impl Odds {
             2 => Self { overtaken: 1, ..none },
             3 => Self { stall: 1, ..none },
             LEAPS => Self { apart: 1, ..none },
+            TEARS => Self { kill: 1, ..none },
             _ => Self { last_lost: 1, ..none },
         }
     }
