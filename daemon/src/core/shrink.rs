@@ -27,6 +27,7 @@ mod lost;
 mod spread;
 mod state;
 mod votes;
+mod wait;
 
 use super::effect::WireMap;
 use super::epoch::Known;
@@ -83,7 +84,8 @@ impl Core {
             }
             self.ask_to_hold(now);
             let Some(proposed) = &mut self.changes.round else { break };
-            proposed.is_active |= proposed.round.may_activate(now, Timing::DEFAULT_MS, SsdSet::EMPTY);
+            let seen = proposed.round.decided_at.map_or(now, |at| proposed.wait.look(now, at));
+            proposed.is_active |= proposed.round.may_activate(seen, Timing::DEFAULT_MS, SsdSet::EMPTY);
             if !proposed.is_active {
                 break;
             }

@@ -81,6 +81,25 @@ fn without_the_switch_a_fresh_array_gets_format_2() {
     assert!(matches!(bench.array.newest(), Some(AnyMap::Two(_))));
 }
 
+/// The clock of an SSD that still has a lease does not leap with the daemon's.
+#[test]
+fn a_daemon_whose_clock_leaps_still_waits_for_leases() {
+    let _deadline = Deadline::after(LIMIT);
+    for (before, leap) in [(0, 310), (150, 5_000), (290, 1_000_000)] {
+        let mut bench = serving(4);
+        let epoch = newest(&bench).epoch;
+        bench.lose(3);
+        bench.run_for(before);
+        bench.pass(leap);
+        bench.run_until_quiet();
+        // A leap counts as one long step.
+        bench.run_for(DROP_MS - before - 12);
+        assert_eq!(newest(&bench).epoch, epoch, "its lease may run {before} {leap}");
+        bench.run_for(12);
+        assert_eq!(newest(&bench).epoch, epoch + 1, "{before} {leap}");
+    }
+}
+
 #[test]
 fn a_lost_ssd_is_dropped_after_the_lease_and_changes_go_on_without_it() {
     let _deadline = Deadline::after(LIMIT);

@@ -34,7 +34,8 @@ impl World {
             entries.get(&entry.vid).filter(|kept| kept.generation == entry.generation).cloned()
         });
         // A client that was killed holds its lease until another one wants it. Until then copies may differ.
-        let is_settled = tables.into_iter().all(|kept| kept.writer.is_none() && !kept.unsettled);
+        let is_settled =
+            self.history.settles && tables.into_iter().all(|kept| kept.writer.is_none() && !kept.unsettled);
         let blocks = u32::try_from(entry.capacity_blocks).expect("small");
         (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
     }
@@ -48,12 +49,12 @@ impl World {
     }
 
     fn audit_block(&self, entry: &VolumeEntry, map: &AnyMap, vba: u32, is_settled: bool) -> Option<String> {
-        let (vid, generation) = (entry.vid, entry.generation);
-        let group = group_of(vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
         let kept = |ssd: u16| self.kept(entry, vba, ssd);
         let members = map.replicas(group, entry.replicas).map(|member| member.ssd);
         let copies: Vec<(u16, Kept)> = members.filter_map(|ssd| Some((ssd, kept(ssd)?))).collect();
-        if let Some(rotten) = copies.iter().find_map(|(ssd, _)| self.rotten(entry, vba, *ssd)) {
+        let rotten = copies.iter().find_map(|(ssd, _)| self.rotten(entry, vba, *ssd));
+        if let Some(rotten) = rotten.filter(|_| !self.may_stay_rotten(map, entry, vba)) {
             return Some(rotten);
         }
         // The first decides.
@@ -63,6 +64,14 @@ impl World {
         if let Some((other, _)) = differs.filter(|_| is_settled) {
             return Some(format!("block {vba}: SSD {first} and SSD {other} differ: {copies:?}"));
         }
+        // Without voters no copy is made equal to another one, and each serves.
+        let judged = copies.into_iter().filter(|(ssd, _)| *ssd == first || !self.history.settles);
+        judged.into_iter().find_map(|(ssd, copy)| self.audit_copy(entry, vba, ssd, copy))
+    }
+
+    /// Whether a copy is what was acknowledged, or newer.
+    fn audit_copy(&self, entry: &VolumeEntry, vba: u32, ssd: u16, copy: Kept) -> Option<String> {
+        let (vid, generation) = (entry.vid, entry.generation);
         if self.history.is_lost((vid, generation), vba) {
             return None;
         }
@@ -78,7 +87,7 @@ impl World {
         let is_fresh = reads_as(copy).is_none() && floor == Stamp::default();
         (!is_one && !is_fresh).then(|| {
             let floor = super::history::name(floor);
-            format!("block {vba}: acknowledged is {floor}, and SSD {first} keeps {copy:?}")
+            format!("block {vba}: acknowledged is {floor}, and SSD {ssd} keeps {copy:?}")
         })
     }
 }

@@ -6,6 +6,8 @@
 
 use crate::dice::Dice;
 use crate::survive::daemon::Daemon;
+use crate::survive::history::Life;
+use crate::survive::rot::CopyOf;
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
@@ -32,6 +34,8 @@ pub(super) enum Ending {
     Cut(usize, Time),
     /// The operator takes an SSD back that was to leave.
     Stay(u16),
+    /// The clock of the daemon with this number leaps.
+    Leap(u64, Span),
 }
 
 /// The faults of a world.
@@ -55,10 +59,13 @@ pub(super) struct Chaos {
     pub(super) has_overlap: bool,
     /// Some fault still acts until then, also if the daemon has not noticed it.
     pub(super) disturbed_until: Time,
+    /// Blocks that rotted beside load, and who had copies then.
+    pub(super) rotted: BTreeMap<(Life, u32), Vec<CopyOf>>,
 }
 
-/// The kind of fault that only happens when voters are asked to hold a map.
+/// Kinds of faults that only happen when voters are asked to hold a map.
 pub(super) const TEAR: usize = 16;
+pub(super) const LEAP_IN_WAIT: usize = 19;
 /// A fault that is aimed happens within so many us.
 const AIMED: u32 = 400_000;
 /// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
@@ -80,6 +87,7 @@ impl Chaos {
             is_lossy: false,
             has_overlap: false,
             disturbed_until: Time::ZERO,
+            rotted: BTreeMap::new(),
         }
     }
 
@@ -135,6 +143,7 @@ impl World {
                 Ending::Die(client, until) => self.client_dies(client, until),
                 Ending::Cut(ssd, until) => self.power_is_cut(ssd, until),
                 Ending::Stay(ssd) => self.stays(ssd),
+                Ending::Leap(daemon, by) => self.leaps_in_wait(daemon, by),
             }
         }
         if now >= self.chaos.next_at && now < self.chaos.until {
@@ -194,6 +203,9 @@ impl World {
             14 => self.drain_any(),
             15 => self.lose_last(),
             TEAR => self.begin_tear(),
+            17 => self.leap_any(),
+            18 => self.rot_any(),
+            LEAP_IN_WAIT => self.leap_in_wait(),
             _ => self.begin_storm(),
         };
         self.chaos.dice = before;
@@ -336,7 +348,10 @@ impl World {
         let copies =
             fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
         let is_still = fleet.next.is_none() && fleet.settles.is_empty();
-        up && daemon.core.has_voters() && copies && is_still && fleet.ssds.iter().all(is_well)
+        up && daemon.core.has_voters() == self.shape.has_voters()
+            && copies
+            && is_still
+            && fleet.ssds.iter().all(is_well)
     }
 
     /// The daemon of the highest term. Another one may not know yet that it is deposed.
@@ -358,7 +373,7 @@ impl World {
                 Ending::NewDaemon => self.new_daemon(),
                 Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
                 Ending::Tear(..) | Ending::Torn(..) => {}
-                Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) => {}
+                Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) | Ending::Leap(..) => {}
             }
         }
         for ssd in 0..self.nodes.len() {

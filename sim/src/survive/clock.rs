@@ -1,35 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A clock that runs off: its owner sees other times than those of the world.
+//! A clock that runs off, and leaps ahead: its owner sees other times than those of the world.
 
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 
 /// Millionths of a second in a second.
 const MILLION: u64 = 1_000_000;
 
-/// A clock. It shows the world's time, made longer or shorter by some millionths. So it never leaps.
+/// A clock. It shows the world's time, made longer or shorter by some millionths, and all its leaps more. It
+/// never goes back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// Its seconds in a million seconds of the world.
     rate: u64,
+    /// The sum of its leaps.
+    ahead: Span,
 }
 
 impl Clock {
     /// A clock that runs off by so many millionths, to one side or the other.
     pub(super) fn new(ppm: i32) -> Self {
-        Self { rate: MILLION.saturating_add_signed(ppm.into()) }
+        Self { rate: MILLION.saturating_add_signed(ppm.into()), ahead: Span::ZERO }
+    }
+
+    /// It leaps ahead.
+    pub(super) fn leap(&mut self, by: Span) {
+        self.ahead = Span::from_ps(self.ahead.as_ps() + by.as_ps());
     }
 
     /// The time that it shows.
     pub(super) fn shows(self, at: Time) -> Time {
-        if at == Time::NEVER { at } else { Time::from_ps(scaled(at.as_ps(), self.rate, MILLION)) }
+        if at == Time::NEVER {
+            at
+        } else {
+            Time::from_ps(scaled(at.as_ps(), self.rate, MILLION)) + self.ahead
+        }
     }
 
-    /// The first time of the world at which it shows this time or a later one.
+    /// The first time of the world at which it shows this time or a later one, if it does not leap again.
     pub(super) fn reaches(self, shown: Time) -> Time {
-        if shown == Time::NEVER || self.rate == MILLION {
+        if shown == Time::NEVER {
             return shown;
         }
-        let mut at = Time::from_ps(scaled(shown.as_ps(), MILLION, self.rate));
+        let without = shown.before(self.ahead);
+        if self.rate == MILLION {
+            return without;
+        }
+        let mut at = Time::from_ps(scaled(without.as_ps(), MILLION, self.rate));
         while self.shows(at) < shown {
             at = Time::from_ps(at.as_ps() + 1);
         }
@@ -46,7 +62,6 @@ fn scaled(ps: u64, by: u64, of: u64) -> u64 {
 mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
-    use gnstor_base::time::Span;
 
     #[test]
     fn a_clock_shows_a_time_when_it_is_reached_and_not_before() {
@@ -63,5 +78,22 @@ mod tests {
         let lease = Time::from_ns(300_000_000);
         assert_eq!(Clock::new(15_000).shows(lease), Time::from_ns(304_500_000));
         assert_eq!(Clock::new(-500).reaches(Time::NEVER), Time::NEVER);
+    }
+
+    #[test]
+    fn a_clock_that_leapt_reaches_what_it_leapt_over_at_once() {
+        let _deadline = deadline();
+        for ppm in [-500, 0, 500] {
+            let mut clock = Clock::new(ppm);
+            let now = Time::from_ns(1_000_000_000);
+            let before = clock.shows(now);
+            clock.leap(Span::from_ms(300));
+            clock.leap(Span::from_ms(700));
+            assert_eq!(clock.shows(now), before + Span::from_ms(1_000));
+            assert!(clock.reaches(before + Span::from_ms(999)) <= now, "{ppm}");
+            let later = clock.reaches(before + Span::from_ms(1_001));
+            assert!(later > now && clock.shows(later) >= before + Span::from_ms(1_001), "{ppm}");
+            assert_eq!(clock.shows(Time::NEVER), Time::NEVER);
+        }
     }
 }

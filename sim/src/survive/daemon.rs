@@ -11,7 +11,7 @@ use crate::survive::clock::Clock;
 use crate::survive::end::{News as QueueNews, Port, Queue, Who};
 use crate::survive::shape::Shape;
 use crate::survive::wire::{Body, Called, Host, Item, Post};
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Command, Core, CoreConfig, Effect, MapFormat, Stop, Ticket};
 use gnstor_daemon::server::link::{Link, News, Output};
@@ -59,6 +59,8 @@ pub(super) struct Daemon {
     pub(super) has_news: bool,
     /// Its process does nothing before.
     pub(super) still_until: Time,
+    /// When its clock leapt last.
+    pub(super) leapt_at: Option<Time>,
 }
 
 fn ms(at: Time) -> u64 {
@@ -77,7 +79,7 @@ impl Daemon {
         let config = CoreConfig {
             groups: shape.groups,
             instance: 1 + number,
-            map_format: MapFormat::Three,
+            map_format: MapFormat::ByCount,
             has_witness: shape.witness,
             // It is off in virtual time as well: nothing here may take its pause for an SSD's.
             ..CoreConfig::default()
@@ -110,7 +112,14 @@ impl Daemon {
             stopped: None,
             has_news: false,
             still_until: Time::ZERO,
+            leapt_at: None,
         }
+    }
+
+    /// Its clock leaps ahead.
+    pub(super) fn leap(&mut self, now: Time, by: Span) {
+        self.clock.leap(by);
+        self.leapt_at = Some(now);
     }
 
     /// A client calls.

@@ -95,14 +95,17 @@ pub(super) struct History {
     tags: BTreeMap<u64, (Life, u32)>,
     maps: BTreeMap<u64, Arc<AnyMap>>,
     next_tag: u64,
+    /// Volumes are settled between two leases. Without voters they are not, and copies may differ in what was
+    /// not acknowledged.
+    pub(super) settles: bool,
     /// A newer map than all before was seen.
     pub(super) has_news: bool,
     pub(super) violation: Option<Violation>,
 }
 
 impl History {
-    pub(super) fn new(mut dice: Dice) -> Self {
-        Self { next_tag: dice.bits() >> 8 | 1, ..Self::default() }
+    pub(super) fn new(mut dice: Dice, settles: bool) -> Self {
+        Self { next_tag: dice.bits() >> 8 | 1, settles, ..Self::default() }
     }
 
     pub(super) fn broken(&mut self, at: Time, rule: &str, facts: String) {
@@ -300,7 +303,7 @@ impl History {
             Found::Tag(_) | Found::Garbage => stamp,
         };
         let most = zeros().filter_map(|version| version.stamp).max().unwrap_or_default().max(stamp);
-        if !of.is_writer {
+        if !of.is_writer && self.settles {
             self.seen(of, (least, if found == Found::Zeros { most } else { stamp }), now);
         }
     }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `clock` | the loop, starts and ends, clocks that run off |
-//! | `chaos`, `power`, `storm`, `aimed`, `operator` | the faults, and what the operator does |
+//! | `chaos`, `power`, `storm`, `aimed`, `leap`, `operator` | the faults, and what the operator does |
 //! | `rest`, `drill`, `swap`, `rot`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
@@ -30,6 +30,7 @@ mod drill;
 mod driver;
 mod end;
 mod history;
+mod leap;
 mod life;
 mod node;
 mod operator;

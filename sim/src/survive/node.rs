@@ -51,6 +51,8 @@ pub(super) struct Node {
     pub(super) still_until: Time,
     /// Since when it does nothing.
     still_since: Time,
+    /// Its clock leapt by so much, and it has not run since.
+    leapt: Span,
     pub(super) inbox: VecDeque<(u32, Body)>,
     /// Open queues.
     queues: BTreeSet<u32>,
@@ -85,6 +87,7 @@ impl Node {
             started_at: Time::ZERO,
             still_until: Time::ZERO,
             still_since: Time::ZERO,
+            leapt: Span::ZERO,
             inbox: VecDeque::new(),
             queues: BTreeSet::new(),
             moves: BTreeMap::new(),
@@ -102,7 +105,13 @@ impl Node {
         worker.set_pace(Pace::EXACT);
         self.worker = Some(worker);
         self.life += 1;
-        (self.still_until, self.still_since) = (Time::ZERO, Time::ZERO);
+        (self.still_until, self.still_since, self.leapt) = (Time::ZERO, Time::ZERO, Span::ZERO);
+    }
+
+    /// Its clock leaps ahead. The clock of its machine does so also while the process is dead.
+    pub(super) fn leap(&mut self, by: Span) {
+        self.clock.leap(by);
+        self.leapt = self.leapt.max(by);
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -167,12 +176,12 @@ impl Node {
             return self.still_until;
         }
         let Some(worker) = &mut self.worker else { return Time::NEVER };
-        if self.still_since > Time::ZERO {
-            if now >= self.still_since + PAUSE {
-                worker.resumed(self.clock.shows(now));
-            }
-            self.still_since = Time::ZERO;
+        // A leap looks like a time in which the process did not run.
+        let stood = if self.still_since > Time::ZERO { now.since(self.still_since) } else { Span::ZERO };
+        if stood.max(self.leapt) >= PAUSE {
+            worker.resumed(self.clock.shows(now));
         }
+        (self.still_since, self.leapt) = (Time::ZERO, Span::ZERO);
         while let Some((conn, body)) = self.inbox.pop_front() {
             self.take(now, conn, body);
             self.pump(post);

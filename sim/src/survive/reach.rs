@@ -56,6 +56,10 @@ impl World {
             if node.stopped_at == Time::ZERO || node.started_at + REACH <= now || !is_made_since {
                 continue;
             }
+            // A writer had less time to say so.
+            if self.has_leapt(node.stopped_at) {
+                continue;
+            }
             // A daemon that had lost it before knows of one loss, and believes what was said since then.
             let lost = self.leader().map_or(Time::ZERO, |daemon| daemon.lost_at(ssd));
             let since = node.stopped_at.min(lost);

@@ -32,11 +32,14 @@ impl World {
         self.say(|| "no further fault".into());
         self.end_faults();
         self.clients.iter_mut().for_each(|client| client.rests = true);
-        if !self.heals() || self.shape.drills && !(self.drill() && self.heals()) {
+        if !self.heals() || !self.scrub_if_rotten() || self.shape.drills && !(self.drill() && self.heals()) {
             return;
         }
         if self.shape.witness {
             self.post.stats.path(Path::Witnessed);
+        }
+        if !self.shape.has_voters() {
+            self.post.stats.path(Path::TwoAlone);
         }
         if self.shape.swaps && !(self.swap() && self.heals()) {
             return;

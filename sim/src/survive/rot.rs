@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When all is whole, bits of stored blocks flip. Of each block at least one copy stays good. Clients read,
-//! and must never be given a rotten block. Then the operator orders a scrub, which must replace each of them.
+//! Bits of stored blocks flip. Of each block at least one copy stays good then. Clients read, and must never
+//! be given a rotten block. Later the operator orders a scrub, which must replace each of them.
 //!
 //! ```text
-//!   bits flip    clients read, 300 ms    scrub of all SSDs, 60 s at most    each copy matches its sum
+//!   at rest   bits flip   clients read, 300 ms   scrub of all SSDs, 60 s   each copy matches its sum
+//!   beside    bits flip   load, other faults     at rest: scrub            the same, but for blocks
+//!                                                                          whose other copies were dropped
 //! ```
 
 use crate::survive::stats::{Fault, Path};
@@ -25,7 +27,57 @@ const SCRUBS: Span = Span::from_ms(60_000);
 /// Interval of the operator's questions, and how long each is waited for.
 const LOOK: Span = Span::from_ms(100);
 
+/// Blocks that one fault looks at, at most.
+const MOST: u32 = 16;
+
+/// An SSD that has a copy, and the number of its content.
+pub(super) type CopyOf = (u16, u32);
+
 impl World {
+    /// Some blocks of a volume rot beside load.
+    pub(super) fn rot_any(&mut self) -> Option<String> {
+        let (map, lives) = (self.newest_map()?, self.history.lives());
+        let entry = lives.get(self.any(lives.len().max(1)))?.clone();
+        let blocks = u32::try_from(entry.capacity_blocks).expect("small");
+        let (first, most) = (self.chaos.dice.below(blocks), 1 + self.chaos.dice.below(MOST));
+        let mut flipped = 0;
+        for vba in (first..blocks).take(most as usize) {
+            let copies = self.copies(&map, &entry, vba);
+            let is_good = |(ssd, _): &CopyOf| self.rotten(&entry, vba, *ssd).is_none();
+            let rotted = if copies.iter().all(is_good) { self.rot_block(&map, &entry, vba) } else { 0 };
+            if rotted > 0 {
+                flipped += rotted;
+                self.chaos.rotted.insert(((entry.vid, entry.generation), vba), copies);
+            }
+        }
+        (flipped > 0).then(|| {
+            self.post.stats.fault(Fault::RotBeside);
+            format!("{flipped} copies of blocks of volume {} rot", entry.vid.get())
+        })
+    }
+
+    /// The copies of a block, whether they serve or fill.
+    fn copies(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> Vec<CopyOf> {
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let content = |ssd: u16| match map {
+            AnyMap::Three(map) => map.ssds[usize::from(ssd)].incarnation,
+            AnyMap::Two(_) => 0,
+        };
+        map.replicas(group, entry.replicas).map(|place| (place.ssd, content(place.ssd))).collect()
+    }
+
+    /// Whether it rotted beside load, and other SSDs have copies by now, or other contents. Then a map
+    /// dropped one of the copies, which may have been the last good one.
+    pub(super) fn may_stay_rotten(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> bool {
+        let rotted = self.chaos.rotted.get(&((entry.vid, entry.generation), vba));
+        rotted.is_some_and(|copies| *copies != self.copies(map, entry, vba))
+    }
+
+    /// What rotted beside load is looked for when there is no further fault.
+    pub(super) fn scrub_if_rotten(&mut self) -> bool {
+        self.chaos.rotted.is_empty() || self.scrub() && self.history.violation.is_none() && self.heals()
+    }
+
     /// Returns false if something is wrong.
     pub(super) fn rot(&mut self) -> bool {
         let Some(map) = self.newest_map() else { return true };
@@ -58,6 +110,9 @@ impl World {
         }
         let at = self.any(serves.len());
         let good = serves.remove(at);
+        if self.rotten(entry, vba, good).is_some() {
+            return 0;
+        }
         // Where a client died, copies may differ. Then each may be the last one of its write.
         let kept = |ssd: u16| self.kept(entry, vba, ssd);
         let is_same = |ssd: &u16| kept(*ssd).is_some() && kept(*ssd) == kept(good);

@@ -8,6 +8,10 @@ use gnstor_base::time::Span;
 use gnstor_deengine::{Preset, SsdConfig, SsdMedia};
 use gnstor_flash::Shape as FlashShape;
 
+mod later;
+
+use later::Later;
+
 /// Lanes of a client, at most.
 pub(super) const LANES: usize = 8;
 
@@ -53,6 +57,8 @@ pub(super) struct Odds {
     pub(super) overtaken: u32,
     pub(super) drain: u32,
     pub(super) last_lost: u32,
+    pub(super) leap: u32,
+    pub(super) rot: u32,
 }
 
 impl Odds {
@@ -72,13 +78,13 @@ impl Odds {
         }
     }
 
-    /// All kinds.
-    pub(super) fn all(&self) -> [u32; 16] {
+    /// All kinds, by their numbers. Faults that are drawn where something happens have the odds 0.
+    pub(super) fn all(&self) -> [u32; 19] {
         let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, .. } = *self;
-        let Self { late_data, hand_on, overtaken, drain, last_lost, .. } = *self;
+        let Self { late_data, hand_on, overtaken, drain, last_lost, leap, rot, .. } = *self;
         [
             reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, late_data, hand_on,
-            overtaken, drain, last_lost,
+            overtaken, drain, last_lost, 0, leap, rot,
         ]
     }
 
@@ -152,75 +158,11 @@ pub(super) struct Shape {
     pub(super) repeats: bool,
     /// Clients say that they follow a map in which SSDs come in.
     pub(super) follows: bool,
-    /// The last SSD votes and holds no blocks: the array has two others.
+    /// The last SSD votes and holds no blocks: the array has an even number of others.
     pub(super) witness: bool,
+    /// Clocks leap ahead, also while a map waits for leases.
+    pub(super) leaps: bool,
 }
-
-/// Draws that came later, so that the earlier ones stay as they are.
-struct Later {
-    odds: Odds,
-    rots: bool,
-    drift_ppm: u32,
-    repeats: bool,
-    follows: bool,
-    witness: bool,
-    /// Volumes of eight blocks, many zeroes, short ways and a slow kernel.
-    is_tiny: bool,
-    /// No other fault than this one, again and again: other faults spoil its schedule.
-    only: Option<u32>,
-}
-
-impl Later {
-    fn draw(seed: u64, odds: Odds, ssds: u32) -> Self {
-        let mut dice = Dice::new(seed, 8);
-        let odds = odds.draw_aimed(&mut dice);
-        let mut one_in = |n: u32| dice.below(n) == 0;
-        let (rots, repeats, follows) = (one_in(3), one_in(2), !one_in(4));
-        let (witness, is_tiny) = (one_in(4) && ssds == 3, one_in(6));
-        let drift_ppm = [0, 50, 500, MOST_DRIFT][dice.below(4) as usize];
-        let only = (dice.below(5) == 0).then(|| dice.below(5));
-        Self { odds, rots, drift_ppm, repeats, follows, witness, is_tiny, only }
-    }
-
-    fn change(self, shape: Shape) -> Shape {
-        let Self { odds, rots, drift_ppm, repeats, follows, witness, is_tiny, only } = self;
-        let mut shape = Shape { odds, rots, drift_ppm, repeats, follows, witness, ..shape };
-        if witness {
-            shape.volumes.iter_mut().for_each(|volume| volume.replicas = volume.replicas.min(2));
-        }
-        if is_tiny {
-            for volume in &mut shape.volumes {
-                (volume.blocks, volume.chunk_shift) = (8, 0);
-            }
-            shape.mix = [80, 30, 0];
-            shape.lanes = LANES;
-            shape.pass = shape.pass.max(Span::from_ns(200_000));
-            shape.delays.usual = shape.delays.usual.min(Span::from_ns(50_000));
-            shape.pause = Span::from_ms(1);
-        }
-        match only {
-            Some(only) => shape.with_only(only),
-            None => shape,
-        }
-    }
-}
-
-impl Odds {
-    fn only(number: u32) -> Self {
-        let none = Self::default();
-        match number {
-            0 => Self { late_data: 1, ..none },
-            1 => Self { hand_on: 1, ..none },
-            2 => Self { overtaken: 1, ..none },
-            3 => Self { stall: 1, ..none },
-            _ => Self { last_lost: 1, ..none },
-        }
-    }
-}
-
-/// Two clocks that run off by so much, each its way, are 9 ms apart after a lease of 300 ms. The rules allow
-/// 10 ms.
-const MOST_DRIFT: u32 = 15_000;
 
 impl Shape {
     pub(super) fn draw(seed: u64) -> Self {
@@ -276,44 +218,19 @@ impl Shape {
             repeats: false,
             follows: true,
             witness: false,
+            leaps: false,
         };
         later.change(shape)
-    }
-
-    /// One small volume of two copies on three SSDs that many clients use, and one kind of fault.
-    fn with_only(self, number: u32) -> Self {
-        let mut delays = self.delays;
-        (delays.late_1_of, delays.usual) = (0, delays.usual.min(Span::from_ns(50_000)));
-        let volume = VolumeShape { blocks: 8, replicas: 2, chunk_shift: 0 };
-        Self {
-            ssds: 3,
-            clients: self.clients.max(4),
-            lanes: LANES,
-            groups: self.groups.min(4),
-            volumes: vec![volume],
-            lease_ms: if number == 1 { 1_000 } else { self.lease_ms.max(2_000) },
-            mix: [70, if number == 2 { 40 } else { 10 }, 0],
-            pause: Span::from_ms(1),
-            pass: Span::from_ns(200_000),
-            requests: 400,
-            deletes_permille: 0,
-            delays,
-            runs: Span::from_ms(9_000),
-            every: Span::from_ms(1_600),
-            odds: Odds::only(number),
-            depth: 32,
-            both: false,
-            aims: false,
-            early: false,
-            pairs: false,
-            tears: false,
-            ..self
-        }
     }
 
     /// The SSDs that hold blocks are those below this number.
     pub(super) fn with_blocks(&self) -> u16 {
         self.ssds - u16::from(self.witness)
+    }
+
+    /// Whether the map names voters. Two SSDs alone do without (`MapFormat::ByCount`).
+    pub(super) fn has_voters(&self) -> bool {
+        self.ssds != 2
     }
 
     /// An SSD with superblocks of 32 pages. Its power protection fails where a fault says so.

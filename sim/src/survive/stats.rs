@@ -9,7 +9,7 @@ pub const ENOUGH: u64 = 1_000;
 
 /// The refusals that clients of these worlds get. Others need what is not here: full SSDs, authentication,
 /// operators' commands. Some are too rare to be asked for.
-const REFUSED: [Refusal; 10] = [
+const REFUSED: [Refusal; 11] = [
     Refusal::UnknownVolume,
     Refusal::NotAReader,
     Refusal::LeaseExpired,
@@ -18,6 +18,7 @@ const REFUSED: [Refusal; 10] = [
     Refusal::NotHereYet,
     Refusal::AskTheFirst,
     Refusal::NotServing,
+    Refusal::BadChecksum,
     Refusal::Deleting,
     Refusal::GroupWaits,
 ];
@@ -48,11 +49,14 @@ pub enum Fault {
     Drift,
     Rot,
     Repeated,
+    Leapt,
+    LeapInWait,
+    RotBeside,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Late,
         Self::Reset,
         Self::Closed,
@@ -75,6 +79,9 @@ impl Fault {
         Self::Drift,
         Self::Rot,
         Self::Repeated,
+        Self::Leapt,
+        Self::LeapInWait,
+        Self::RotBeside,
     ];
 
     /// What it is, for people.
@@ -102,6 +109,9 @@ impl Fault {
             Self::Drift => "a daemon's clock ran off",
             Self::Rot => "a bit of a stored block flipped",
             Self::Repeated => "a call was sent twice with one request id",
+            Self::Leapt => "a clock leapt ahead",
+            Self::LeapInWait => "a daemon's clock leapt when a map was held",
+            Self::RotBeside => "a bit of a stored block flipped beside load",
         }
     }
 }
@@ -144,11 +154,12 @@ pub enum Path {
     Scrubbed,
     RotHealed,
     Witnessed,
+    TwoAlone,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -183,6 +194,7 @@ impl Path {
         Self::Scrubbed,
         Self::RotHealed,
         Self::Witnessed,
+        Self::TwoAlone,
     ];
 
     /// What it is, for people.
@@ -221,7 +233,8 @@ impl Path {
             Self::DeletedAgain => "a repeated Delete was answered",
             Self::Scrubbed => "all SSDs scrubbed to the end",
             Self::RotHealed => "a scrub replaced a rotten copy",
-            Self::Witnessed => "two SSDs and a witness served",
+            Self::Witnessed => "an even number of SSDs and a witness served",
+            Self::TwoAlone => "two SSDs served without votes",
         }
     }
 }

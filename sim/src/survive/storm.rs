@@ -8,7 +8,7 @@
 //!   tear    a map is held; of two voters one does not hear that it is active; then they and the daemon die
 //! ```
 
-use crate::survive::chaos::{Ending, TEAR};
+use crate::survive::chaos::{Ending, LEAP_IN_WAIT, TEAR};
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
@@ -119,7 +119,7 @@ impl World {
         Some("each SSD is killed, and the daemon, within 600 ms".into())
     }
 
-    fn some_us(&mut self, most: u32) -> Span {
+    pub(super) fn some_us(&mut self, most: u32) -> Span {
         Span::from_ns(1_000 * u64::from(1 + self.chaos.dice.below(most)))
     }
 
@@ -133,15 +133,19 @@ impl World {
         }
     }
 
-    /// Voters are asked to hold a map. In some worlds its way to be active is then torn.
+    /// Voters are asked to hold a map. In some worlds its way to be active is then torn, or
+    /// a clock leaps.
     pub(super) fn map_is_held(&mut self) {
         self.aim();
-        if self.shape.tears
-            && self.chaos.has_begun
-            && self.post.now < self.chaos.until
-            && self.chaos.dice.below(4) == 0
-        {
+        if !self.chaos.has_begun || self.post.now >= self.chaos.until {
+            return;
+        }
+        if self.shape.tears && self.chaos.dice.below(4) == 0 {
             self.happens(TEAR);
+            self.wake_chaos();
+        }
+        if self.shape.leaps && self.chaos.dice.below(2) == 0 {
+            self.happens(LEAP_IN_WAIT);
             self.wake_chaos();
         }
     }
@@ -159,6 +163,12 @@ impl World {
         let now = self.post.now;
         self.chaos.end_at(now + soon, Ending::Tear(number, self.nodes[ssds[0]].index));
         self.chaos.end_at(now + then, Ending::Torn(number, ssds));
+        // An SSD that the map drops knows neither it nor that it is held. It may be one of a new majority.
+        if self.chaos.dice.below(2) == 0 {
+            let back = now + then + self.some_us(40_000);
+            let down: Vec<usize> = (0..self.nodes.len()).filter(|&ssd| !self.nodes[ssd].is_up()).collect();
+            down.into_iter().for_each(|ssd| self.chaos.end_at(back, Ending::Start(ssd)));
+        }
         self.chaos.disturbs(now + then);
         self.post.stats.fault(Fault::Torn);
         Some(format!("SSD {} does not hear that a map is active, and dies with SSD {}", ssds[0], ssds[1]))

@@ -94,7 +94,7 @@ impl World {
         let mut world = Self {
             agenda: Agenda::new(actors, Dice::new(seed, 4)),
             chaos: Chaos::new(Dice::new(seed, 5), start + shape.runs, without),
-            history: History::new(Dice::new(seed, 6)),
+            history: History::new(Dice::new(seed, 6), shape.has_voters()),
             peers: BTreeMap::new(),
             daemons: Vec::new(),
             daemon_number: 0,

@@ -5,6 +5,7 @@ use super::LostBlocks;
 use super::join::Joins;
 use super::spread::Spread;
 use super::votes::{Anew, Newcomer};
+use super::wait::Wait;
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
@@ -30,6 +31,7 @@ pub(in crate::core) struct Proposed {
     pub(super) most: u8,
     /// A majority holds it, and the leases that it ends are over.
     pub(super) is_active: bool,
+    pub(super) wait: Wait,
     bytes: Arc<[u8]>,
     asked: BTreeMap<u16, CommandId>,
     /// Voters that have not taken it: why, and when they are asked again.
@@ -39,7 +41,8 @@ pub(in crate::core) struct Proposed {
 impl Proposed {
     pub(super) fn new(map: Known, bytes: Arc<[u8]>, (fewest, most): (u8, u8)) -> Self {
         let (asked, failed) = (BTreeMap::new(), BTreeMap::new());
-        Self { round: Round::new(map), fewest, most, is_active: false, bytes, asked, failed }
+        let wait = Wait::default();
+        Self { round: Round::new(map), fewest, most, is_active: false, wait, bytes, asked, failed }
     }
 
     pub(super) fn wire(&self) -> WireMap {
@@ -359,6 +362,7 @@ impl Changes {
     pub(super) fn wakes_at(&self, timing: Timing, returning: &[u16]) -> Option<u64> {
         let round = self.round.as_ref().filter(|round| !round.is_active);
         let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);
+        let over = round.zip(over).map(|(round, over)| round.wait.looks_at(over));
         let asks = round.into_iter().flat_map(|round| &round.failed);
         let asks = asks.filter(|(ssd, _)| !self.is_disconnected(**ssd)).map(|(_, (_, at))| *at);
         let tells = self.told.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));

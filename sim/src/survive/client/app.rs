@@ -53,14 +53,7 @@ impl Client {
             (Call::Open { writes }, Ok(Reply::Opened { volume, lease_ms })) => {
                 self.opened(post, history, volume, lease_ms, writes);
             }
-            (Call::Renew, Ok(Reply::Renewed { lease_ms })) => {
-                self.said_reaches(post);
-                if let Some(open) = &mut self.open {
-                    open.until = open.asked_at + Span::from_ms(lease_ms.into());
-                    open.renew_at = now + Span::from_ms(u64::from(lease_ms) / 3);
-                    self.lanes.wants_renewal = false;
-                }
-            }
+            (Call::Renew, Ok(Reply::Renewed { lease_ms })) => self.renewed(post, lease_ms),
             (Call::Renew, Err(failure)) if failure.code == GrpcCode::Unavailable => {
                 self.renew_soon(now + Span::from_ms(50));
             }
@@ -82,6 +75,15 @@ impl Client {
                     self.rest(now);
                 }
             }
+        }
+    }
+
+    fn renewed(&mut self, post: &mut Post, lease_ms: u32) {
+        self.said_reaches(post);
+        if let Some(open) = &mut self.open {
+            open.until = open.asked_at + Span::from_ms(lease_ms.into());
+            open.renew_at = post.now + Span::from_ms(u64::from(lease_ms) / 3);
+            self.lanes.wants_renewal = false;
         }
     }
 

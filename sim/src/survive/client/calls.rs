@@ -155,6 +155,21 @@ impl Client {
         next.unwrap_or(Time::NEVER).min(self.repeat(post))
     }
 
+    /// Its clock leaps ahead: its lease, its calls and its requests end earlier.
+    pub(in crate::survive) fn leap(&mut self, by: Span) {
+        let earlier = |at: &mut Time| {
+            if *at < Time::NEVER {
+                *at = at.before(by);
+            }
+        };
+        if let Some(open) = &mut self.open {
+            [&mut open.until, &mut open.renew_at, &mut open.asked_at].into_iter().for_each(earlier);
+        }
+        self.calls.values_mut().for_each(|(_, until)| earlier(until));
+        self.lanes.leap(by);
+        self.sessions.iter_mut().for_each(|session| session.leap(by.as_ns() / 1_000_000));
+    }
+
     /// The length of its write lease, and when it was opened.
     pub(in crate::survive) fn write_lease(&self) -> Option<(Time, Span)> {
         let open =

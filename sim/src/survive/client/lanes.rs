@@ -166,6 +166,15 @@ impl Lanes {
         begun.min()
     }
 
+    /// The client's clock leaps ahead: requests end earlier.
+    pub(super) fn leap(&mut self, by: Span) {
+        for lane in &mut self.lanes {
+            if let Lane::Runs(op) | Lane::Waits { op, .. } = lane {
+                op.deadline = op.deadline.before(by);
+            }
+        }
+    }
+
     /// All requests are forgotten: the client is gone.
     pub(super) fn forget(&mut self) {
         self.lanes.fill(Lane::Idle);

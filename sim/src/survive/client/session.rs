@@ -80,11 +80,9 @@ pub(super) struct Session {
     rest_ms: u64,
     exchange: Exchange<(), MapGet>,
     asked: bool,
+    /// The client's clock has leapt ahead by so much.
+    ahead_ms: u64,
     pub(super) told: Vec<Told>,
-}
-
-fn ms(post: &Post) -> u64 {
-    post.now.as_ns() / 1_000_000
 }
 
 fn exchange() -> Exchange<(), MapGet> {
@@ -95,7 +93,17 @@ impl Session {
     pub(super) fn new(who: Who, memory: Memory) -> Self {
         let state = State::Down { at: 0 };
         let (rest_ms, exchange) = (RESTS_MS.0, exchange());
-        Self { who, memory, state, rest_ms, exchange, asked: false, told: Vec::new() }
+        Self { who, memory, state, rest_ms, exchange, asked: false, ahead_ms: 0, told: Vec::new() }
+    }
+
+    /// The time as the client sees it.
+    fn ms(&self, post: &Post) -> u64 {
+        post.now.as_ns() / 1_000_000 + self.ahead_ms
+    }
+
+    /// The client's clock leaps ahead.
+    pub(super) fn leap(&mut self, ms: u64) {
+        self.ahead_ms += ms;
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -179,7 +187,7 @@ impl Session {
     fn rise(&mut self, post: &Post) {
         let state = std::mem::replace(&mut self.state, State::Down { at: 0 });
         if let State::Dialling { admin, io: Some(io), .. } = state {
-            let driver = Driver::new(admin.port(), ms(post), ALIVE_MS);
+            let driver = Driver::new(admin.port(), self.ms(post), ALIVE_MS);
             self.state = State::Up { admin, io, driver };
             self.rest_ms = RESTS_MS.0;
             self.told.push(Told::Up);
@@ -202,13 +210,18 @@ impl Session {
         }
         self.exchange = exchange();
         self.asked = false;
-        self.state = State::Down { at: ms(post) + self.rest_ms };
+        self.state = State::Down { at: self.ms(post) + self.rest_ms };
         self.rest_ms = (self.rest_ms * 2).min(RESTS_MS.1);
     }
 
-    /// Does what is due. Returns the time of the next call, ms.
+    /// Does what is due. Returns the time of the next call, ms of the world.
     pub(super) fn attend(&mut self, post: &mut Post) -> u64 {
-        let now = ms(post);
+        let at = self.attend_by(post);
+        at.saturating_sub(self.ahead_ms)
+    }
+
+    fn attend_by(&mut self, post: &mut Post) -> u64 {
+        let now = self.ms(post);
         match &mut self.state {
             State::Down { at } if *at <= now => {
                 let admin = Queue::admin(post, self.who);

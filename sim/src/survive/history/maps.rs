@@ -9,11 +9,19 @@ use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
+/// Whether the maps are equal. Without voters each daemon's start gives SSDs the same map in its own term.
+fn is_same(known: &AnyMap, map: &AnyMap) -> bool {
+    match (known, map) {
+        (AnyMap::Two(known), AnyMap::Two(map)) => known.places() == map.places(),
+        _ => known == map,
+    }
+}
+
 impl History {
     /// A map was seen on the wire. Two maps of one epoch are never active. Counts what a new one changes.
     pub(in crate::survive) fn map(&mut self, map: &Arc<AnyMap>, stats: &mut Stats, now: Time) {
         if let Some(known) = self.maps.get(&map.epoch()) {
-            if known != map {
+            if !is_same(known, map) {
                 let facts = format!("epoch {}: {} and {}", map.epoch(), shown(known), shown(map));
                 self.broken(now, "two maps of one epoch are active (rule 2b)", facts);
             }
