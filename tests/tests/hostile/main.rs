@@ -12,6 +12,7 @@ mod calls;
 mod connects;
 mod cpu;
 mod deep;
+mod insiders;
 mod load;
 mod proxy;
 mod strangers;
