@@ -3,7 +3,8 @@
 #
 # A mistake is a line of fields with ~ between them:
 #   what is wrong ~ file ~ text ~ its replacement ~ arguments of cargo test ~ the test that finds it
-# Each is planted by itself in a copy of the tracked files, in the folder `planted` of the target folder.
+# First each of these tests must pass on the unchanged files. Each mistake is planted by itself in a copy of
+# the tracked files, in the folder `planted` of the target folder.
 # `CARGO_TARGET_DIR` names another target folder, so that other builds need not wait.
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -74,10 +75,33 @@ PY
   exit $bad
 }
 
+# Runs the tests of these mistakes on the unchanged files, each once. A test that fails there finds nothing.
+pass_all() {
+  local bad=0 mistake what file from into where test
+  local -A done=()
+  restore
+  for mistake in "$@"; do
+    IFS='~' read -r what file from into where test <<<"$mistake"
+    [ -z "${done["$where~$test"]:-}" ] || continue
+    done["$where~$test"]=1
+    # shellcheck disable=SC2086
+    (cd "$copy" && CARGO_TARGET_DIR=$target timeout 600 cargo test $where "$test") >"$log" 2>&1 &&
+      grep -qE '^running [1-9]' "$log" || { echo "FAILS WITHOUT A MISTAKE: $test"; tail -n 20 "$log"; bad=1; }
+  done
+  return $bad
+}
+
 # Plants those of `mistakes` whose numbers are given, or all. `check` plants none.
 plant_all() {
   [ "${1:-}" != check ] || check_all
-  local bad=0 number=0 mistake
+  local bad=0 number=0 mistake chosen=()
+  for mistake in "${mistakes[@]}"; do
+    number=$((number + 1))
+    [ $# = 0 ] || [[ " $* " == *" $number "* ]] || continue
+    chosen+=("$mistake")
+  done
+  pass_all "${chosen[@]}" || exit 1
+  number=0
   for mistake in "${mistakes[@]}"; do
     number=$((number + 1))
     [ $# = 0 ] || [[ " $* " == *" $number "* ]] || continue

@@ -180,14 +180,6 @@ fn a_secret_survives_its_text_form_and_damaged_texts_are_named() {
     assert_eq!(Secret::parse("hunter2").unwrap_err(), KeyError::Form);
 }
 
-/// As `nvme gen-dhchap-key --nqn HOST --hmac 1 --secret 00..` transforms it: HMAC(key, NQN | suffix).
-#[test]
-fn the_transformed_key_is_the_specifications() {
-    let _deadline = Deadline::after(LIMIT);
-    let expected = mac(&[0; 32], &[b"nqn.2014-08.org.nvmexpress:uuid:x", b"NVMe-over-Fabrics"]);
-    assert_eq!(*Secret::new([0; 32]).transformed("nqn.2014-08.org.nvmexpress:uuid:x"), expected);
-}
-
 #[test]
 fn hosts_have_keys_of_their_own() {
     let _deadline = Deadline::after(LIMIT);

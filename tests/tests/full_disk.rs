@@ -3,10 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "the time of a shutdown is measured")]
 
 use crate::mounts::left_out;
+use gnstor_proto::status::Refusal;
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::folder::Folder;
-use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, volume, within};
-use libgnstor::Rights;
+use gnstor_tests::{BLOCK, Guest, IO_TIMEOUT, assert_same, io_failure, pattern, volume, within};
+use libgnstor::{IoFailure, Rights};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,14 @@ fn ended_in_time(begun: Instant, what: &str) {
     let took = begun.elapsed();
     eprintln!("on a full disk, a process with {what} ended {took:.2?} after TERM; {END:?} are allowed");
     assert!(took < END, "{took:?}");
+}
+
+/// Checks that the SSD refused a write as its disk is full, within the write's deadline.
+fn refused_for_room(failure: &IoFailure, took: Duration) {
+    eprintln!("after {took:.2?}: {failure}");
+    assert_eq!(failure.nvme_status(), Some(Refusal::CapacityExceeded.status()), "{failure}");
+    assert_eq!(failure.errno(), libc::ENOSPC, "{failure}");
+    assert!(took < IO_TIMEOUT, "{took:?}");
 }
 
 struct Mounted(Folder);
@@ -69,7 +78,7 @@ fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_da
                 match file.write_at((nth * PIECE * BLOCK) as u64, &piece(nth)) {
                     Ok(()) => acknowledged.push(nth),
                     failed => {
-                        eprintln!("piece {nth}, {:?}: {}", begun.elapsed(), io_failure(failed));
+                        refused_for_room(&io_failure(failed), begun.elapsed());
                         refused += 1;
                     }
                 }
@@ -131,9 +140,13 @@ fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() 
             });
             let file = guest.client.open("gone", Rights::Write).expect("it opens");
             let full = (0..800).find_map(|nth| {
-                file.write_at((nth * PIECE * BLOCK) as u64, &pattern(1000 + nth as u64, PIECE * BLOCK)).err()
+                let data = pattern(1000 + nth as u64, PIECE * BLOCK);
+                let begun = Instant::now();
+                let failed = file.write_at((nth * PIECE * BLOCK) as u64, &data).err()?;
+                Some((failed, begun.elapsed()))
             });
-            eprintln!("{}", io_failure(full.map_or(Ok(()), Err)));
+            let (failed, took) = full.expect("the disk is full");
+            refused_for_room(&io_failure(Err(failed)), took);
             takes_little(&up, "beside a volume that cannot be written");
         }
         up.volume(&["delete", "gone"]).worked();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Callers of a daemon without proofs that hold all client ids and use none. Clients write and read
-//! meanwhile.
+//! meanwhile. A client that is killed leaves its volumes.
+#![expect(clippy::disallowed_methods, reason = "the time of a killed client is measured")]
 
 use crate::fleet_daemon::port;
 use gnstor_daemon::core::{CoreConfig, Quotas};
@@ -10,10 +11,13 @@ use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{KeepRequest, RegisterRequest};
 use gnstor_proto::slba::ClientId;
-use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up};
+use gnstor_tests::command::{
+    BUILD_LIMIT, GNSTOR, Guard, LIMIT, SsdProcess, Up, run_for, signal, until, wait,
+};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, pattern, volume, within};
 use libgnstor::{CreateOptions, File, Manager, Rights};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
 /// Connections, and the ids that each registers: together more than the 65,534 that there are.
@@ -64,19 +68,25 @@ async fn hoard(daemon: &str) -> Vec<FleetClient<Channel>> {
     held.into_iter().map(|(fleet, _)| fleet).collect()
 }
 
+/// A daemon with these quotas, and an SSD in a process of its own.
+fn daemon_with(quotas: Quotas) -> (SsdProcess, TransportThreads, Daemon) {
+    let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", "0"]);
+    let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+    let threads = threads.expect("a thread");
+    let engine = threads.handle();
+    let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
+    let core = CoreConfig { groups: 64, quotas, ..CoreConfig::default() };
+    let config = DaemonConfig { core, ..DaemonConfig::default() };
+    let ports = vec![port(&engine, soft, 0, &ssd.address())];
+    let daemon = Daemon::start("127.0.0.1:0".parse().unwrap(), ports, config).expect("it serves");
+    (ssd, threads, daemon)
+}
+
 #[test]
 fn a_client_whose_id_gave_way_is_told_to_register_again() {
     within(BUILD_LIMIT, || {
-        let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", "0"]);
-        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
-        let threads = threads.expect("a thread");
-        let engine = threads.handle();
-        let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
         let quotas = Quotas { ids: ClientId::new(4).expect("an id"), ..Quotas::default() };
-        let core = CoreConfig { groups: 64, quotas, ..CoreConfig::default() };
-        let config = DaemonConfig { core, ..DaemonConfig::default() };
-        let ports = vec![port(&engine, soft, 0, &ssd.address())];
-        let daemon = Daemon::start("127.0.0.1:0".parse().unwrap(), ports, config).expect("it serves");
+        let (_ssd, _threads, daemon) = daemon_with(quotas);
         let at = daemon.local_addr().to_string();
 
         let manager = Manager::connect(&at, "idle").expect("it registers");
@@ -151,5 +161,41 @@ fn clients_register_write_and_read_while_others_hold_all_ids_and_use_none() {
         drop(file);
         runtime.block_on(async { drop(held) });
         up.end("-TERM");
+    });
+}
+
+/// Bytes of a volume whose copy takes long enough to be killed.
+const LARGE: usize = 24 << 20;
+
+/// A process that reads a volume and is killed. It has told the daemon nothing.
+#[test]
+fn a_reader_whose_process_is_killed_leaves_its_volume() {
+    within(BUILD_LIMIT, || {
+        let quotas = Quotas { open_ms: 3000, ..Quotas::default() };
+        let (ssd, _threads, daemon) = daemon_with(quotas);
+        let at = daemon.local_addr().to_string();
+        let folder = Folder::new();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("in"), pattern(1, LARGE)).expect("a file");
+        let copy = |words: &[&str]| {
+            let mut command = std::process::Command::new(&*GNSTOR);
+            command.args(["cp", "--device", "host", "--array", &at]).args(words);
+            command
+        };
+        let copied = run_for(copy(&[&path("in"), "gn://v", "--replicas", "1"]), LIMIT);
+        assert_eq!(copied.code, 0, "{}", copied.stderr);
+        let manager = Manager::connect(&at, "witness").expect("it registers");
+        let readers = || manager.get("v").expect("it is there").readers;
+        let mut copying = Guard(copy(&["gn://v", &path("out")]).spawn().expect("the command starts"));
+        until("the copy has opened the volume", || !readers().is_empty());
+        signal(&copying, "-KILL");
+        assert_eq!(wait(&mut copying, LIMIT), Some(1000), "it was killed and had not ended");
+        let killed = Instant::now();
+        assert!(!readers().is_empty(), "its time is not over");
+        until("its entry is gone", || readers().is_empty());
+        let took = killed.elapsed();
+        assert!(took > Duration::from_millis(2000), "{took:?}: its time was not over");
+        daemon.stop().expect("it served until then");
+        ssd.end("-TERM");
     });
 }

@@ -4,7 +4,7 @@
 //! `scripts/slow-disk MINUTES` runs it for longer.
 #![expect(clippy::disallowed_methods, reason = "processes and times of real disks")]
 
-use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
+use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor, gnstor_with};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{assert_same, pattern, within};
 use std::path::Path;
@@ -36,6 +36,19 @@ fn longest_and_median(times: &mut [Duration]) -> (Duration, Duration) {
     (times[times.len() - 1], times[times.len() / 2])
 }
 
+/// Runs a copy, and checks that no connection of it broke. A copy connects anew by itself. So its success
+/// does not say that the array answered all the time.
+fn copied_without_a_break(up: &Up, args: &[&str]) {
+    let copy = ["cp", "--device", "host", "--array", &up.daemon];
+    let copied = gnstor_with(&[&copy, args].concat(), &[("GNSTOR_LOG", "debug")]);
+    copied.worked();
+    assert!(copied.stderr.contains("a channel to 4 SSDs is open"), "it logs: {}", copied.stderr);
+    let broken =
+        ["link broke", "is broken", "given up", "is not reached", "connecting anew", "reached again"];
+    let line = copied.stderr.lines().find(|line| broken.iter().any(|word| line.contains(word)));
+    assert_eq!(line, None, "a connection broke");
+}
+
 /// Copies go to a volume and back, again and again. None may fail, and each must be complete. The last one
 /// must be there after a restart.
 #[test]
@@ -49,6 +62,7 @@ fn copies_into_an_array_whose_syncs_are_slow_do_not_fail() {
             "env".to_owned(),
             format!("LD_PRELOAD={}", library(folder.path())),
             format!("GNSTOR_SYNC_MS={ms}"),
+            format!("GNSTOR_SYNC_COUNT={}", folder.path().join("syncs").display()),
         ];
         let through: Vec<&str> = through.iter().map(String::as_str).collect();
         let (data, size) = (data.display().to_string(), format!("{}MiB", (bytes >> 20) * 3 / 2 + 48));
@@ -63,15 +77,17 @@ fn copies_into_an_array_whose_syncs_are_slow_do_not_fail() {
             last = pattern(rounds.len() as u64, bytes);
             std::fs::write(&file, &last).unwrap();
             let start = Instant::now();
-            up.cp(&[&from, "gn://v", "--replicas", "2"]).worked();
+            copied_without_a_break(&up, &[&from, "gn://v", "--replicas", "2"]);
             rounds.push(start.elapsed());
-            up.cp(&["gn://v", &to]).worked();
+            copied_without_a_break(&up, &["gn://v", &to]);
             assert_same("a copy", &std::fs::read(&back).unwrap(), &last);
         }
         let copies = rounds.len();
         let (longest, median) = longest_and_median(&mut rounds);
+        let syncs = std::fs::metadata(folder.path().join("syncs")).map_or(0, |file| file.len());
+        assert!(syncs > 0, "no sync of the array was slow");
         eprintln!(
-            "{copies} copies of {} MiB, each sync {sync_ms} ms longer: median {median:.1?}, longest {longest:.1?}",
+            "{syncs} syncs; {copies} copies of {} MiB, each sync {sync_ms} ms longer: median {median:.1?}, longest {longest:.1?}",
             bytes >> 20
         );
         let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();

@@ -2,6 +2,7 @@
 //! Rights in an array with a manager key: over TCP, in one process, and from the command line.
 #![expect(clippy::disallowed_methods, reason = "the time of a connection is measured")]
 
+use crate::trust_group::goal_or;
 use gnstor_array::{Array, ArrayConfig, Secret};
 use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
@@ -208,11 +209,17 @@ fn separate_processes_share_the_key_in_a_file() {
         let up = |extra: &[&str]| {
             gnstor(&[&["up", "--listen", "127.0.0.1:0", "--groups", "256", "--ssd-at", &at], extra].concat())
         };
+        let array = || Up::start_as(&["--ssd-at", &at, "--manager-key", &file]);
+        let first = array();
+        std::fs::write(path("in"), pattern(3, 100_000)).expect("a file");
+        first.cp(&[&path("in"), "gn://v"]).worked();
+        let before = first.volume(&["list", "--json"]).stdout;
+        first.end("-TERM");
+        // Rogue daemons, without a key and with another one, change nothing.
         up(&[]).failed(&["asks who this host is"]);
         up(&["--manager-key", &other]).failed(&["does not know the secret"]);
-        let up = Up::start_as(&["--ssd-at", &at, "--manager-key", &file]);
-        std::fs::write(path("in"), pattern(3, 100_000)).expect("a file");
-        up.cp(&[&path("in"), "gn://v"]).worked();
+        let up = array();
+        assert_eq!(up.volume(&["list", "--json"]).stdout, before);
         up.cp(&["gn://v", &path("out")]).worked();
         assert_same("copied out", &std::fs::read(path("out")).expect("it is there"), &pattern(3, 100_000));
         let list = up.volume(&["list", "--json"]);
@@ -335,7 +342,8 @@ fn authentication_with_four_ssds_waits_for_nothing() {
         let without = shortest(&plain, None);
         let with = shortest(&asking, Some(key().of_host(&host(70, 1).nqn())));
         println!("four SSDs: {without:?} without authentication, {with:?} with it");
-        // The goal is 2 ms. The machine may be loaded, so this fails only if the code waits for a timer.
-        assert!(with < without + Duration::from_millis(100), "{without:?} without, {with:?} with");
+        // The machine may be loaded. So this fails only if the code waits for a timer, or with
+        // `GNSTOR_CONNECTS` beyond the goal.
+        assert!(with < without + Duration::from_millis(goal_or(100)), "{without:?} without, {with:?} with");
     });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text forms of secrets that other programs made. This project's secrets have the same form.
+//! Text forms of secrets that other programs made: this project's secrets have the same form. Responses that
+//! another implementation computed.
 
 use super::*;
 
@@ -53,4 +54,73 @@ fn secrets_of_the_specification_and_of_nvme_cli_are_read_and_written_as_they_are
         let text = format!("DHHC-1:01:{}:", base64(&[&key[..], &sum].concat()));
         assert_eq!(Secret::parse(&text).expect_err("another sum"), KeyError::Checksum);
     }
+}
+
+/// Responses of the host and of the controller, and the proof of an I/O queue, in the run of [`run`] with
+/// each group. Another implementation computed them once: Python, with integers and the modules hmac and
+/// hashlib. It takes each prime from the formula of RFC 7919, appendix A, which has digits of e. This code
+/// has the hex digits.
+///
+/// ```text
+/// mac = lambda key, *parts: hmac.new(key, b"".join(parts), hashlib.sha256).digest()
+/// p = 2**2048 - 2**1984 + (floor(2**1918 * e) + 560316) * 2**64 - 1
+/// p = 2**3072 - 2**3008 + (floor(2**2942 * e) + 2625351) * 2**64 - 1
+/// shared = pow(pow(2, x, p), y, p).to_bytes(bits // 8, "big")   # x = 0303.., y = 0101.., of 32 bytes
+/// a = lambda c: mac(hashlib.sha256(shared).digest(), c)         # without a group: a(c) = c
+/// kt = lambda nqn: mac(secret, nqn, b"NVMe-over-Fabrics")
+/// r1 = mac(kt(host), a(c1), le32(3), le16(77), b"\0HostHost", host, b"\0", ssd)
+/// r2 = mac(kt(ssd), a(c2), le32(2), le16(77), b"\0Controller", ssd, b"\0", host)
+/// session = mac(kt(host), b"GNStor session key", a(c1), a(c2))
+/// proof = mac(session, b"GNStor I/O queue", le16(3), le16(5), le64(9))
+/// ```
+const COMPUTED_ELSEWHERE: [(Group, [&str; 3]); 3] = [
+    (
+        Group::Null,
+        [
+            "275d04aae31484f98419deca1cf9c113b1ab2c5a254578b3601a8ff275dd70d7",
+            "feeba969ee589df9a491dbe617ee35ceebf26186e2aef8dc2fd2342d1c186939",
+            "64a5afca2af08bac4d2e4af0d6a42d8eb4c5650e1def2b8b71a5ce92c48316de",
+        ],
+    ),
+    (
+        Group::Ffdhe2048,
+        [
+            "f94e10eb9b98a3af639b6e75618cdb11e497c9c28f66d792c71d95a6b76447fc",
+            "99efa483457d0d3a295f53cf36515b94c66bc94d4b7022255037e0de2aae567f",
+            "b0b4a2629d58412cbfbaebac77f07671c858c1ec3aac17e29b95d1d72b294b1c",
+        ],
+    ),
+    (
+        Group::Ffdhe3072,
+        [
+            "1bbef450200ae8536b278a953b1882bb6f81202cccdfab44ebcc530f9d27f003",
+            "f17041426a8535afebe31911f5f07188d81176378cff2df9262261b04c38aa48",
+            "b79e09c3240c40ab0998d47c5c7824f6f868eff654c946c71accac5070fe57fa",
+        ],
+    ),
+];
+
+#[test]
+fn responses_and_proofs_are_the_ones_that_another_implementation_computes() {
+    let _deadline = Deadline::after(LIMIT);
+    for (group, [r1, r2, proof]) in COMPUTED_ELSEWHERE {
+        let mut messages = Vec::new();
+        let (host, _) = run(secret(5), secret(5), &[group], group, |_, message| {
+            messages.push(message.clone());
+        })
+        .expect("both know the secret");
+        // A response follows the 16 bytes at the head of DH-HMAC-CHAP_Reply and of Success1.
+        let of_message = |at: usize| &messages[at][16..16 + KEY_BYTES];
+        assert_eq!(of_message(2), bytes(r1), "R1, {group:?}");
+        assert_eq!(of_message(3), bytes(r2), "R2, {group:?}");
+        assert_eq!(host.prove(3, 5, 9).tag, bytes(proof), "proof, {group:?}");
+    }
+}
+
+/// The key of a host: HMAC of the secret over its NQN and this text, by Python as above.
+#[test]
+fn the_transformed_key_is_the_specifications() {
+    let _deadline = Deadline::after(LIMIT);
+    let expected = bytes("b980a8c9ccb2a74405aca3f41d249e788be1fe58fdf7a7be60b784b095983177");
+    assert_eq!(*Secret::new([0; 32]).transformed("nqn.2014-08.org.nvmexpress:uuid:x"), expected);
 }

@@ -99,3 +99,19 @@ fn a_code_that_is_also_that_of_a_wrong_command_line_says_so() {
         assert!(says, "{name}: {codes}");
     }
 }
+
+#[test]
+fn what_listens_is_reached_from_its_own_machine_only_unless_an_address_is_named() {
+    let _deadline = deadline();
+    let mut listen = Vec::new();
+    for (name, command) in commands() {
+        for option in command.get_arguments().filter(|option| option.get_id() == "listen") {
+            let defaults = option.get_default_values().iter().map(|value| value.to_str().expect("text"));
+            let addresses: Vec<std::net::SocketAddr> =
+                defaults.map(|value| value.parse().expect("an address")).collect();
+            assert!(addresses.len() == 1 && addresses[0].ip().is_loopback(), "{name}: {addresses:?}");
+            listen.push(name.clone());
+        }
+    }
+    assert_eq!(listen, ["gnstor up", "gnstor ssd"]);
+}

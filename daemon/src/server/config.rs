@@ -58,3 +58,24 @@ impl Default for DaemonConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    /// Other tests have smaller bounds and shorter times.
+    #[test]
+    fn the_daemons_own_bounds_are_the_ones_that_the_page_names() {
+        let _deadline = Deadline::after(LIMIT);
+        let daemon = DaemonConfig::default();
+        assert_eq!((daemon.max_connections, daemon.max_host_connections), (2048, 1536));
+        assert_eq!(3 * daemon.keep_alive, Duration::from_secs(60), "three probes without an answer");
+        let quotas = daemon.core.quotas;
+        assert_eq!((quotas.connection_ids, quotas.principal_ids), (64, 4096));
+        assert_eq!(quotas.ids.get(), 65_534);
+        assert_eq!((quotas.principal_opens, quotas.opens, quotas.spared_opens), (16_384, 65_536, 8));
+        assert_eq!((quotas.volume_readers, quotas.spared_readers), (384, 8));
+        assert_eq!((quotas.idle_ms, quotas.open_ms), (30_000, 60_000));
+    }
+}

@@ -4,7 +4,8 @@
 //!
 //! Each is answered at most once and with one status. An unsupported descriptor moves nothing: data within
 //! the capsule, a segment, one without a key. Whatever clients without the right to write send, the blocks,
-//! the table and the term do not change. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! the table, the term and the map do not change. A client without the right to read gets no data of a block.
+//! `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
 
 mod recorded;
 
@@ -28,6 +29,9 @@ const BLOCKS: u32 = 32;
 const UNTRUSTED: [QueueKey; 6] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
 const ALL: [QueueKey; 9] =
     [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
+
+/// Queues of hosts that may not read: a client's, and the one where no host has connected.
+const BLIND: [QueueKey; 3] = [QueueKey(90), STRANGER, QueueKey(300)];
 
 /// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not
 /// given out.
@@ -94,12 +98,50 @@ fn of_corpus(harness: &mut Harness, dice: &mut Dice, key: QueueKey, corpus: &[Ve
     sqe
 }
 
-/// The contents of all blocks, and the rights to them.
-fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
-    let blocks = (0..BLOCKS).map(|vba| harness.read(vba)).collect();
-    let ssd = harness.ssd();
-    let entries = [VOLUME, 6].iter().filter_map(|raw| ssd.table.volume(vid(*raw))).map(|v| v.entry().clone());
-    (blocks, entries.collect(), ssd.table.term())
+/// What hosts that may not write cannot change.
+struct Truth {
+    blocks: Vec<Vec<u8>>,
+    /// All volumes, with the rights to them.
+    entries: Vec<VolumeEntry>,
+    term: u64,
+    map: Vec<u8>,
+}
+
+impl Truth {
+    fn of(harness: &mut Harness) -> Self {
+        let blocks = (0..BLOCKS).map(|vba| harness.read(vba)).collect();
+        let ssd = harness.ssd();
+        let entries = ssd.table.volumes_from(0).map(|volume| volume.entry().clone()).collect();
+        let map = ssd.table.fleet().expect("it has a map").bytes().to_vec();
+        Self { blocks, entries, term: ssd.table.term(), map }
+    }
+
+    /// Checks that nothing differs. A map with voters may be a newer one, which another SSD has brought.
+    fn assert_kept(&self, after: &Self, votes: bool) {
+        assert_eq!((&after.entries, after.term), (&self.entries, self.term), "table and term");
+        assert!(after.blocks == self.blocks, "a block was changed by hosts that may not write");
+        if after.map == self.map {
+            return;
+        }
+        assert!(votes, "the map was changed by hosts that are not the daemon");
+        let [before, after] = [&self.map, &after.map].map(|map| FleetMap3::decode(map).expect("a map"));
+        assert!(before.array == after.array && before.epoch < after.epoch, "{before:?}, then {after:?}");
+    }
+}
+
+/// Whether these bytes have 32 bytes of a block that [`run`] has written.
+fn has_content(data: &[u8]) -> bool {
+    let (first, last) = (first_word(1), first_word(u64::from(BLOCKS) + 1));
+    let words = |part: &[u8]| -> Vec<u64> {
+        part.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight"))).collect()
+    };
+    let follow = |words: &[u64]| words.windows(2).all(|pair| pair[1].wrapping_sub(pair[0]) == 1);
+    data.chunks_exact(32).map(words).any(|words| (first..last).contains(&words[0]) && follow(&words))
+}
+
+/// The first eight bytes of [`block`], as a number. The next eight are one more.
+fn first_word(tag: u64) -> u64 {
+    u64::from_le_bytes(*block(tag).first_chunk().expect("a block"))
 }
 
 /// Submits a command and holds its transfers back. Returns its id. An unsupported descriptor moves no data.
@@ -137,8 +179,9 @@ fn follow_map(harness: &mut Harness) {
     harness.step_to(harness.now + Span::from_ms(150));
 }
 
-/// Runs one seed. Returns the numbers of succeeded and of refused commands.
-fn run(seed: u64) -> [u64; 2] {
+/// Runs one seed. Returns the numbers of succeeded and of refused commands, and of the pieces of blocks that
+/// were read.
+fn run(seed: u64) -> [u64; 3] {
     let (mut dice, corpus) = (Dice(seed), inputs(recorded::CORPUS));
     let trusted = dice.one_in(2);
     let fleet = voting::voted(&[0]);
@@ -146,10 +189,11 @@ fn run(seed: u64) -> [u64; 2] {
     let mut harness = target(votes, &fleet);
     (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&harness.write(vba, &[u64::from(vba) + 1])), None));
     harness.open(QueueKey(300), 1, 32);
-    let before = truth(&mut harness);
+    let before = Truth::of(&mut harness);
+    harness.pushed = Some(Vec::new());
     harness.completions.clear();
     let mut open: BTreeSet<(QueueKey, u16)> = BTreeSet::new();
-    let mut counts = [0; 2];
+    let (mut counts, mut read) = ([0; 2], 0);
     for _ in 0..CAPSULES {
         let key = dice.of(if trusted { &ALL } else { &UNTRUSTED });
         if !harness.memory.contains_key(&key) {
@@ -160,12 +204,21 @@ fn run(seed: u64) -> [u64; 2] {
             let entry = entry(VOLUME).encode();
             harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
+        let may_read = may_read(&mut harness, key);
         let sqe = match dice.one_in(3) {
             true => of_corpus(&mut harness, &mut dice, key, &corpus),
             false => capsule(&mut harness, &mut dice, key, &fleet, &codes),
         };
         open.insert((key, submit_held(&mut harness, key, sqe)));
         harness.release(|left| left - 1);
+        for (to, data) in harness.pushed.take().expect("they are recorded") {
+            read += u64::from(!BLIND.contains(&to) && has_content(&data));
+            assert!(
+                trusted || may_read || to != key || !has_content(&data),
+                "{to:?} has read a block by {sqe:?}"
+            );
+        }
+        harness.pushed = Some(Vec::new());
         for completion in std::mem::take(&mut harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());
             assert!(open.remove(&named), "{named:?} was answered twice, or never asked");
@@ -180,9 +233,7 @@ fn run(seed: u64) -> [u64; 2] {
         if votes {
             follow_map(&mut harness);
         }
-        let after = truth(&mut harness);
-        assert_eq!((&after.1, after.2), (&before.1, before.2), "table and term");
-        assert!(after.0 == before.0, "a block was changed by hosts that may not write");
+        before.assert_kept(&Truth::of(&mut harness), votes);
     }
     for key in ALL {
         harness.memory.remove(&key);
@@ -193,20 +244,34 @@ fn run(seed: u64) -> [u64; 2] {
     let stats = harness.stats();
     assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
     assert!(harness.frames_are_whole(), "no frame is lost");
-    counts
+    [counts[0], counts[1], read]
+}
+
+/// Whether this queue may be one of a host with the right to read. Where a queue was closed and opened again,
+/// any host may have connected.
+fn may_read(harness: &mut Harness, key: QueueKey) -> bool {
+    match harness.role(key) {
+        _ if !BLIND.contains(&key) => true,
+        Some(Role::Admin(cntlid) | Role::Io(cntlid, _)) => {
+            let identity = harness.ssd().hosts.host(cntlid).map(|host| host.identity);
+            identity != Some(Identity::Client(client(9)))
+        }
+        _ => false,
+    }
 }
 
 #[test]
 fn any_64_bytes_are_answered_and_change_nothing_that_they_may_not() {
-    let mut counts = [0; 2];
+    let mut counts = [0; 3];
     let seeds = seeds(SEEDS, |seed| {
         println!("seed {seed}");
-        let [done, refused] = run(seed);
-        counts = [counts[0] + done, counts[1] + refused];
+        let more = run(seed);
+        counts.iter_mut().zip(more).for_each(|(all, more)| *all += more);
     });
-    println!("{seeds} seeds: {} commands done, {} refused", counts[0], counts[1]);
+    let [done, refused, read] = counts;
+    println!("{seeds} seeds: {done} commands done, {refused} refused, {read} pieces of blocks read");
     assert!(
-        counts[0] > SEEDS && counts[1] > 10 * SEEDS,
+        done > SEEDS && refused > 10 * SEEDS && read > SEEDS,
         "what is always refused, or never, tests little: {counts:?}"
     );
 }

@@ -33,6 +33,7 @@ impl Harness {
             admitted: Vec::new(),
             hold: false,
             held: Vec::new(),
+            pushed: None,
             asked: Vec::new(),
             answers: BTreeMap::new(),
             regions,

@@ -116,6 +116,8 @@ struct Harness {
     /// Transfers are kept in `held` instead of being carried out.
     hold: bool,
     held: Vec<Effect>,
+    /// What was pushed, and to which queue, if the test asks for it.
+    pushed: Option<Vec<(QueueKey, Vec<u8>)>>,
     /// Questions to other SSDs.
     asked: Vec<(AskId, u16, LocalRef)>,
     /// Answers under way, by queue and transfer.

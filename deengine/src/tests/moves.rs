@@ -159,6 +159,9 @@ impl Harness {
                     return (transfer, Outcome::BadChecksum);
                 }
                 bytes.copy_from_slice(&data);
+                if let Some(pushed) = &mut self.pushed {
+                    pushed.push((queue, data));
+                }
                 (transfer, Outcome::Done { sum: real })
             }
             _ => panic!("not a transfer"),

@@ -170,6 +170,19 @@ fn a_failed_transfer_leaves_the_block_and_the_frames_as_they_were() {
     // The second block is beyond the registered memory.
     sqe.dptr = KeyedSgl::keyed((HOST_BYTES - BLOCK) as u64, 8192, KEY);
     assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::TransferError));
+    // The second block arrives with another sum than it was sent with.
+    harness.poke(WRITER, 0, &[block(3), block(4)].concat());
+    harness.hold = true;
+    let sqe = harness.io(io::WRITE, WRITER, 0, 2);
+    let cid = harness.submit(WRITER, sqe);
+    let Some(Effect::Pull { transfer, queue, .. }) = harness.held.pop() else {
+        panic!("two blocks are pulled")
+    };
+    harness.release(|_| 0);
+    assert!(harness.take(WRITER, cid).is_none(), "one block is not all");
+    harness.answer(queue, transfer, Outcome::BadChecksum);
+    let said = harness.take(WRITER, cid).expect("an answer");
+    assert_eq!(refusal(&said), Some(Refusal::TransferError));
     assert_eq!((harness.read(0), harness.read(1)), (block(1), block(2)));
     assert_eq!(harness.free_frames(), free);
     assert!(harness.frames_are_whole());

@@ -81,8 +81,8 @@ pub struct Tally {
     pub frames: u64,
     /// Attacks that the array ended: it closed the connection, or refused it.
     pub ended: u64,
-    /// Attacks that got no queue from the array, so they could do nothing.
-    pub refused: u64,
+    /// Attacks of each kind that got no queue from the array, so they could do nothing.
+    pub refused: [u64; Attack::ALL.len()],
     /// Commands of the insider that succeeded.
     pub succeeded: u64,
     /// Challenges of SSDs to which a reply without the secret was sent.
@@ -120,9 +120,9 @@ pub fn run(
         }
         let any = random.below(Attack::ALL.len() - usize::from(insider.is_none()));
         let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
-        tally.attacks[place] += 1;
         let mut attacker = Attacker {
             address,
+            nth: tally.attacks[place],
             random: &mut random,
             recorded: &recorded,
             frames: 0,
@@ -130,6 +130,7 @@ pub fn run(
             challenged: 0,
             refused: false,
         };
+        tally.attacks[place] += 1;
         let ended = match Attack::ALL[place] {
             Attack::Bent => attacker.bent(),
             Attack::Shuffled => attacker.shuffled(),
@@ -142,10 +143,10 @@ pub fn run(
             Attack::Unproven => attacker.unproven(&mut held),
             Attack::Slow => attacker.slow(),
             Attack::Hellos => attacker.hellos(&mut held),
-            Attack::Insider => attacker.insider(insider),
+            Attack::Insider => attacker.insider(insider.as_ref()),
         };
         tally.frames += attacker.frames;
-        tally.refused += u64::from(attacker.refused);
+        tally.refused[place] += u64::from(attacker.refused);
         tally.succeeded += attacker.succeeded;
         tally.challenged += attacker.challenged;
         tally.ended += u64::from(ended.is_err());
@@ -164,6 +165,8 @@ fn connect_command(qid: u16) -> gnstor_proto::nvme::Sqe {
 
 pub(crate) struct Attacker<'a> {
     pub(crate) address: SocketAddr,
+    /// Number of attacks of this kind before.
+    pub(crate) nth: u64,
     pub(crate) random: &'a mut Random,
     recorded: &'a [Vec<u8>],
     pub(crate) frames: u64,
@@ -379,7 +382,7 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    fn insider(&mut self, insider: Option<Insider>) -> std::io::Result<()> {
+    fn insider(&mut self, insider: Option<&Insider>) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
         let Some(insider) = insider else { return Ok(()) };
         let (sent, succeeded) = insider.attack(&mut talk, 0, self.random)?;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client with rights to its own volume, which breaks every rule of transfers.
+//! A client with rights to its own volume, which breaks every rule of transfers. Where SSDs ask for a proof,
+//! it proves who it is.
 
 use crate::frames::{self, Got, kind};
 use crate::random::Random;
 use crate::talk::{Talk, enable, request};
+use gnstor_auth::Secret;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::CNTLID_ANY;
 use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use std::time::Duration;
+use zerocopy::FromBytes as _;
 
 /// Largest number of blocks in one command.
 const MOST_BLOCKS: usize = 8;
@@ -18,7 +21,7 @@ const COMMANDS: usize = 128;
 const DATA_AT: usize = 4096;
 
 /// A client, and the volume that it may write to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Insider {
     /// The client.
     pub client: ClientId,
@@ -30,25 +33,38 @@ pub struct Insider {
     pub lease_epoch: u32,
     /// Epoch of the fleet map.
     pub map_epoch: u32,
+    /// Number of the client's registration, and its secret. Without a secret the client is not proven.
+    pub registration: Option<(u64, Secret)>,
 }
 
 impl std::str::FromStr for Insider {
     type Err = ();
 
-    /// `CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`.
+    /// `CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH[,REGISTRATION,SECRET]`.
     fn from_str(text: &str) -> Result<Self, ()> {
-        let numbers: Vec<u32> = text.split(',').map_while(|word| word.parse().ok()).collect();
+        let words: Vec<&str> = text.split(',').collect();
+        let (numbers, rest) = words.split_at(words.len().min(5));
+        let numbers: Vec<u32> = numbers.iter().map_while(|word| word.parse().ok()).collect();
         let &[client, vid, blocks, lease_epoch, map_epoch] = &numbers[..] else { return Err(()) };
+        let registration = match rest {
+            [] => None,
+            [serial, secret] => Some((serial.parse().map_err(drop)?, Secret::parse(secret).map_err(drop)?)),
+            _ => return Err(()),
+        };
         let narrow = |number: u32| u16::try_from(number).ok();
         let client = narrow(client).and_then(ClientId::new).ok_or(())?;
         let vid = narrow(vid).and_then(Vid::new).ok_or(())?;
-        Ok(Self { client, vid, blocks, lease_epoch, map_epoch })
+        Ok(Self { client, vid, blocks, lease_epoch, map_epoch, registration })
     }
 }
 
 impl Insider {
-    /// One command. Mostly the rules allow it; sometimes it has another volume, map, block or lease.
-    fn command(self, random: &mut Random) -> Sqe {
+    /// One command. Mostly the rules allow it; sometimes it has another volume, map, block or lease, or is
+    /// noise.
+    fn command(&self, random: &mut Random) -> Sqe {
+        if random.below(16) == 0 {
+            return Sqe::read_from_bytes(&random.bytes(64)).expect("64 bytes");
+        }
         let opcodes = [
             nvme::io::READ,
             nvme::io::WRITE,
@@ -112,12 +128,18 @@ impl Insider {
     ///
     /// # Errors
     /// An error of the operating system, or the end of the stream.
-    pub fn attack(self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<(u64, u64)> {
+    pub fn attack(&self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<(u64, u64)> {
         talk.client = self.client;
+        talk.serial = self.registration.as_ref().map_or(0, |(serial, _)| *serial);
         if !talk.open(1, ssd, 0)? {
             return Ok((0, 0));
         }
         let cntlid = talk.connect_queue(1, ssd, 0, CNTLID_ANY)?;
+        if let Some((_, secret)) = &self.registration
+            && !talk.prove(1, ssd, secret.clone())?
+        {
+            return Ok((0, 0));
+        }
         talk.command(1, enable())?;
         if !talk.open_with(2, ssd, &request(1, 32))? || talk.connect_queue(2, ssd, 1, cntlid)? == 0 {
             return Ok((0, 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor-hostile [--as INSIDER] ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens at the
 //! address. With an insider (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`) it also attacks as a client with
-//! rights; for that the array must ask for no proof.
+//! rights. Where the array asks for proofs, `,REGISTRATION,SECRET` follows.
 //! `gnstor-hostile record ADDRESS FILE`: writes a conversation that keeps the rules as a corpus file.
 //! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps this number of connections open and sends nothing.
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let mut insider = None;
     if arguments.first().is_some_and(|word| word == "--as") && arguments.len() > 1 {
         let Ok(known) = arguments[1].parse() else {
-            return fail("--as CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH");
+            return fail("--as CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH[,REGISTRATION,SECRET]");
         };
         insider = Some(known);
         arguments.drain(..2);
@@ -46,10 +46,14 @@ fn main() -> ExitCode {
     println!(
         "{} frames; {} attacks ended by the array, {} found no queue; {} commands of the insider succeeded; \
          {} replies to challenges",
-        tally.frames, tally.ended, tally.refused, tally.succeeded, tally.challenged
+        tally.frames,
+        tally.ended,
+        tally.refused.iter().sum::<u64>(),
+        tally.succeeded,
+        tally.challenged
     );
-    for (attack, count) in Attack::ALL.iter().zip(tally.attacks) {
-        println!("{count:8} {attack:?}");
+    for ((attack, count), refused) in Attack::ALL.iter().zip(tally.attacks).zip(tally.refused) {
+        println!("{count:8} {attack:?}, {refused} found no queue");
     }
     ExitCode::SUCCESS
 }

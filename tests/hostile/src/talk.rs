@@ -3,8 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, Got, kind};
+use gnstor_auth::SessionKey;
 use gnstor_proto::fabrics::{
-    self, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property,
+    self, CmRequest, ConnectData, ConnectFields, Host, Identity, PropertyFields, fctype, property,
 };
 use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
 use gnstor_proto::slba::ClientId;
@@ -29,6 +30,10 @@ pub struct Talk {
     pub(crate) memory: Vec<u8>,
     /// The client that it claims to be.
     pub client: ClientId,
+    /// Number of that client's registration; 0 for a client that did not register.
+    pub serial: u64,
+    /// Key of the admin queue that was proven last, and the number of proofs that were made with it.
+    pub(crate) session: Option<(SessionKey, u64)>,
     cid: u16,
 }
 
@@ -53,7 +58,14 @@ impl Talk {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE))?;
         let client = ClientId::new(0x7E).expect("an id");
-        Ok(Self { stream, inbox: Vec::new(), sent: Vec::new(), memory: vec![0; 16 << 10], client, cid: 0 })
+        let memory = vec![0; 16 << 10];
+        let (inbox, sent) = (Vec::new(), Vec::new());
+        Ok(Self { stream, inbox, sent, memory, client, serial: 0, session: None, cid: 0 })
+    }
+
+    /// The host that it claims to be.
+    pub(crate) fn host(&self) -> Host {
+        Host { serial: self.serial, ..Host::from(Identity::Client(self.client)) }
     }
 
     /// Sends bytes, which need not be a frame.
@@ -179,13 +191,17 @@ impl Talk {
         self.record(frames::send(conn, &capsule))
     }
 
-    /// Connects queue `qid` of controller `cntlid` over a queue pair that is open. Returns the controller.
+    /// Connects queue `qid` of controller `cntlid` over a queue pair that is open. Returns the controller. If
+    /// the host has proven itself, the proof of an I/O queue goes with it.
     ///
     /// # Errors
     /// The operating system's.
     pub fn connect_queue(&mut self, conn: u32, ssd: u16, qid: u16, cntlid: u16) -> std::io::Result<u16> {
-        let who = Identity::Client(self.client);
-        let data = ConnectData::new(who, cntlid, &fabrics::ssd_subnqn(ssd));
+        let mut data = ConnectData::new(self.host(), cntlid, &fabrics::ssd_subnqn(ssd));
+        if let Some((key, proofs)) = self.session.as_mut().filter(|_| qid > 0) {
+            *proofs += 1;
+            data.proof = zerocopy::transmute!(key.prove(cntlid, qid, *proofs));
+        }
         self.memory[..1024].copy_from_slice(data.as_bytes());
         let fields = ConnectFields { qid: qid.into(), sqsize_z: 31.into(), ..ConnectFields::default() };
         let mut sqe = fabrics::command(fctype::CONNECT, &fields);

@@ -2,11 +2,13 @@
 //! An honest load beside hostile clients that make all attacks together.
 
 use crate::cpu::Watch;
+use crate::insiders::Owner;
 use crate::load::Load;
 use crate::{Guest, LIMIT, guest, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::{Guard, HOSTILE, SsdProcess, Up, wait};
-use gnstor_tests::{BLOCK, assert_same, long, volume, within};
+use gnstor_tests::folder::Folder;
+use gnstor_tests::{assert_same, long, volume, within};
 use libgnstor::Rights;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -59,15 +61,67 @@ impl Attackers {
         self.0.0.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for the process. Returns what it did, in words, and the number of frames or calls that it sent.
-    pub(crate) fn wait(mut self) -> (String, u64) {
+    /// Waits for the process.
+    pub(crate) fn wait(mut self) -> Told {
         let code = wait(&mut self.0, LIMIT).expect("they end in time");
         let mut said = String::new();
         self.0.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
         assert_eq!(code, 0, "{said}");
         let first = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
-        let sent = said.lines().find_map(first);
-        (said.clone(), sent.unwrap_or_else(|| panic!("{said}")))
+        let sent = said.lines().find_map(first).unwrap_or_else(|| panic!("{said}"));
+        Told { said, sent }
+    }
+}
+
+/// What a process of hostile clients or callers says at its end.
+pub(crate) struct Told {
+    pub(crate) said: String,
+    /// Number of frames or calls that it sent.
+    pub(crate) sent: u64,
+}
+
+impl Told {
+    /// The number before these words.
+    fn number_before(&self, words: &str) -> u64 {
+        let before = self.said.split(words).next().filter(|before| before.len() < self.said.len());
+        let number = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no number before '{words}': {}", self.said))
+    }
+
+    /// Number of commands of the client with rights that succeeded.
+    pub(crate) fn succeeded(&self) -> u64 {
+        self.number_before(" commands of the insider succeeded")
+    }
+
+    /// Numbers of attacks of this kind, and of those among them that the array gave no queue.
+    fn attacks(&self, kind: Attack) -> (u64, u64) {
+        let of_kind = format!(" {kind:?}, ");
+        let line = self.said.lines().find_map(|line| line.split_once(&of_kind));
+        let first = |text: &str| text.trim().split(' ').next().and_then(|word| word.parse().ok());
+        let counts = line.and_then(|(count, refused)| first(count).zip(first(refused)));
+        counts.unwrap_or_else(|| panic!("{kind:?} is not counted: {}", self.said))
+    }
+
+    /// Checks that the attacks came as far as they should. An array may refuse some of a kind, and not all. A
+    /// client with rights had commands that succeeded. With `replies` SSDs challenged strangers, who replied.
+    pub(crate) fn assert_attacked(all: &[Self], replies: bool) {
+        let said = || all.iter().map(|told| told.said.as_str()).collect::<String>();
+        let is_made = |kind: &Attack| all.iter().any(|told| told.attacks(*kind).0 > 0);
+        // Of several kinds one may take all that a stranger can have, so a few of the others may be refused.
+        let few = if Attack::ALL.iter().filter(|kind| is_made(kind)).count() > 1 { 4 } else { 1 };
+        for kind in Attack::ALL {
+            let counts: Vec<_> = all.iter().map(|told| told.attacks(kind)).collect();
+            let count: u64 = counts.iter().map(|(count, _)| count).sum();
+            let refused: u64 = counts.iter().map(|(_, refused)| refused).sum();
+            assert!(count < few || refused < count, "{kind:?}: each found no queue: {}", said());
+            if kind == Attack::Insider && count > 0 {
+                assert!(all.iter().any(|told| told.succeeded() > 0), "rights are of no use: {}", said());
+            }
+            if kind == Attack::Unproven && count > 0 && replies {
+                let told = all.iter().any(|told| told.number_before(" replies to challenges") > 0);
+                assert!(told, "no stranger was challenged: {}", said());
+            }
+        }
     }
 }
 
@@ -88,35 +142,46 @@ pub(crate) struct Scene {
     /// Arguments of the hostile clients.
     says: Vec<String>,
     /// The client whose rights they use.
-    _owner: Option<(libgnstor::File, crate::Guest)>,
+    owner: Option<Owner>,
+    /// Whether the SSDs ask for proofs.
+    pub(crate) asks: bool,
+    /// The folder of the array's key.
+    _folder: Option<Folder>,
 }
 
 impl Scene {
     /// Hostile clients without a secret.
     pub(crate) fn of_strangers() -> Self {
         let up = Up::start(&["--ssds", "2"]);
-        Self { address: ssd_address(&up), up, ssds: Vec::new(), says: Vec::new(), _owner: None }
+        let address = ssd_address(&up);
+        Self { up, ssds: Vec::new(), address, says: Vec::new(), owner: None, asks: true, _folder: None }
+    }
+
+    /// Hostile clients that have the secret of a client with rights to a volume.
+    pub(crate) fn of_insiders() -> Self {
+        let folder = Folder::new();
+        let key = folder.path().join("manager.key").display().to_string();
+        Self::of_insiders_at(&["--manager-key", &key], Some(folder))
     }
 
     /// SSDs ask for no proof, so hostile clients can claim to be one that has rights to a volume.
-    pub(crate) fn of_insiders() -> Self {
+    pub(crate) fn of_insiders_without_proof() -> Self {
+        Self::of_insiders_at(&[], None)
+    }
+
+    fn of_insiders_at(proof: &[&str], folder: Option<Folder>) -> Self {
         let start = |index: &str| {
             let sizes = ["--preset", "null", "--size", "64MiB", "--index", index];
-            SsdProcess::start("127.0.0.1:0", &sizes)
+            SsdProcess::start("127.0.0.1:0", &[&sizes, proof].concat())
         };
         let ssds = vec![start("0"), start("1")];
         let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
-        let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
-        let owner = guest(&up.daemon, "hostile");
-        let blocks = 256;
-        volume(&owner.client, "w", blocks * BLOCK as u64, 2);
-        let file = owner.client.open("w", Rights::Write).unwrap();
-        let about = file.info();
-        let (client, epoch) = (owner.client.id(), owner.client.map_epoch());
-        let insider = format!("{client},{},{blocks},{},{epoch}", about.vid, about.lease_epoch);
-        let says = vec!["--as".into(), insider];
+        let up = Up::start_as(&[&["--ssd-at", &addresses.join(",")], proof].concat());
+        let owner = Owner::at(&up.daemon);
+        let says = vec!["--as".into(), owner.insider.clone()];
         let address = addresses[0].parse().expect("an address and a port");
-        Self { up, ssds, address, says, _owner: Some((file, owner)) }
+        let asks = !proof.is_empty();
+        Self { up, ssds, address, says, owner: Some(owner), asks, _folder: folder }
     }
 
     /// Starts hostile clients, who use the rights of the scene.
@@ -132,7 +197,7 @@ impl Scene {
 
     /// Ends the array. No client may use it any more.
     pub(crate) fn end(self) {
-        drop(self._owner);
+        drop(self.owner);
         self.up.end("-TERM");
         self.ssds.into_iter().for_each(|ssd| _ = ssd.end("-TERM"));
     }
@@ -173,8 +238,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         let told = attackers.map(Attackers::wait);
         quiet.add(load.run(alone));
         println!("{what}: {} s", time.as_secs());
-        told.iter().for_each(|(words, _)| println!("{words}"));
-        let (keeps, frames) = (beside.rate() / quiet.rate(), told.iter().map(|(_, n)| n).sum::<u64>());
+        told.iter().for_each(|told| println!("{}", told.said));
+        let (keeps, frames) = (beside.rate() / quiet.rate(), told.iter().map(|told| told.sent).sum::<u64>());
         println!("summary {what}: alone {}", quiet.summary());
         println!("summary {what}: beside all attacks {}; {cores}", beside.summary());
         let errors = quiet.errors.len() + beside.errors.len();
@@ -185,10 +250,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
             time.as_secs()
         );
         // In a short run an attacker may spend its time on attacks with few frames.
-        assert!(frames > 50 && told.iter().all(|(_, frames)| *frames > 0), "the attackers did something");
-        let no_right = told.iter().all(|(words, _)| words.contains("; 0 commands of the insider succeeded"));
-        // A short run may draw no insider's attack; `attack` runs one alone.
-        assert!(no_right || !scene.says.is_empty(), "strangers have no rights");
+        assert!(frames > 50 && told.iter().all(|told| told.sent > 0), "the attackers did something");
+        Told::assert_attacked(&told, scene.asks);
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);
@@ -206,7 +269,7 @@ fn an_honest_load_beside_hostile_clients_has_no_error() {
 
 #[test]
 fn an_honest_load_beside_hostile_clients_with_rights_has_no_error() {
-    no_error_beside("a client with rights", Scene::of_insiders, None);
+    no_error_beside("a client with rights", Scene::of_insiders_without_proof, None);
 }
 
 #[test]

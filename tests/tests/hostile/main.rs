@@ -13,6 +13,7 @@ mod connects;
 mod cpu;
 mod deep;
 mod hellos;
+mod insiders;
 mod load;
 mod proxy;
 mod strangers;
@@ -20,6 +21,7 @@ mod tls;
 
 use gnstor_hostile::talk::Talk;
 use gnstor_tests::command::{Guard, HOSTILE, SsdProcess, Up};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, assert_same, io_failure, node, pattern, volume, within};
 use libgnstor::{
     Client, ConnectOptions, Credentials, RcTransport, Rights, TransportConfig, TransportThreads,
@@ -78,18 +80,22 @@ fn resident_mib(pid: u32) -> u64 {
 #[test]
 fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_too() {
     within(LIMIT, || {
-        let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", "0"]);
+        // Client and daemon prove who they are, which does not protect the frames after that.
+        let folder = Folder::new();
+        let key = folder.path().join("manager.key").display().to_string();
+        let size = ["--preset", "null", "--size", "64MiB", "--index", "0", "--manager-key", &key];
+        let ssd = SsdProcess::start("127.0.0.1:0", &size);
         let proxy = Proxy::start(ssd.address().parse().expect("an address"));
-        let up = Up::start_as(&["--ssd-at", &proxy.address().to_string()]);
+        let up = Up::start_as(&["--ssd-at", &proxy.address().to_string(), "--manager-key", &key]);
         let guest = guest(&up.daemon, "writer");
         volume(&guest.client, "v", 1 << 20, 1);
         let file = guest.client.open("v", Rights::Write).unwrap();
         let old = pattern(1, 8 * BLOCK);
         file.write_at(0, &old).unwrap();
-        proxy.flip(true);
+        // The first block of the command is right, and none of the eight is written.
+        proxy.flip(2);
         let failure = io_failure(file.write_at(0, &pattern(2, 8 * BLOCK)));
-        proxy.flip(false);
-        assert!(proxy.bent() > 0, "a bit was flipped");
+        assert_eq!(proxy.bent(), 1, "a bit of one block was flipped");
         // Data Transfer Error, of the NVMe base specification.
         assert_eq!(failure.nvme_status().map(|status| status.0), Some(0x0004), "{failure}");
         let mut back = vec![0; old.len()];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD that changes writes while it is told to. It flips a bit in their data,
+//! A wire between client and SSD that changes writes while it is told to. It flips a bit in a block of data,
 //! replaces the data and its sum, or redirects the write to another block.
 
 use gnstor_fabric::tcp::data_sum;
@@ -23,7 +23,8 @@ pub(crate) const FORGED: u8 = 0x66;
 
 #[derive(Default)]
 struct State {
-    flips: AtomicBool,
+    /// Block of data, counted from now, in which a bit is flipped; 0 for none.
+    flips: AtomicU64,
     forges: AtomicBool,
     diverts: AtomicBool,
     bent: AtomicU64,
@@ -61,8 +62,9 @@ impl Proxy {
         self.address
     }
 
-    pub(crate) fn flip(&self, flips: bool) {
-        self.state.flips.store(flips, Ordering::SeqCst);
+    /// Flips a bit in one block of data: the first one from now on, the second, and so on.
+    pub(crate) fn flip(&self, nth: u64) {
+        self.state.flips.store(nth, Ordering::SeqCst);
     }
 
     pub(crate) fn forge(&self, forges: bool) {
@@ -85,8 +87,13 @@ impl State {
         if self.diverts.load(Ordering::SeqCst) && frame[4] == SEND {
             self.divert(&mut frame[SEND_HEAD..]);
         }
-        let (flips, forges) = (self.flips.load(Ordering::SeqCst), self.forges.load(Ordering::SeqCst));
-        if !(flips || forges) || frame[4] != DONE || frame.len() != HEAD + 4096 {
+        if frame[4] != DONE || frame.len() != HEAD + 4096 {
+            return;
+        }
+        let counted = |left: u64| left.checked_sub(1);
+        let flips = self.flips.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted) == Ok(1);
+        let forges = self.forges.load(Ordering::SeqCst);
+        if !(flips || forges) {
             return;
         }
         if flips {

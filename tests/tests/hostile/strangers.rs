@@ -5,7 +5,7 @@
 use crate::attack::{Beside, measure, more_pairs, pairs, slice, time_of};
 use crate::beside::another_client_reads;
 use crate::deep::Deep;
-use crate::{LIMIT, guest, ssd_address};
+use crate::{LIMIT, guest, number, ssd_address};
 use gnstor_auth::Secret;
 use gnstor_hostile::attacks::Attack;
 use gnstor_hostile::frames;
@@ -27,9 +27,9 @@ const STRANGERS: u32 = 100;
 const LIARS: u64 = 64;
 /// Time of one run of the load.
 const RUN: Duration = Duration::from_secs(2);
-/// The load keeps this part of its rate at least. It kept 0.01 without the bound, and 0.7 to 1.2 with it, on
-/// two loaded cores.
-const KEPT: f64 = 0.2;
+/// The load keeps this part of its rate at least, in percent, unless `GNSTOR_HOSTILE_KEEP` names another one.
+/// It kept 1 % without the bound, and 70 to 120 % with it, on two loaded cores.
+const KEPT: u64 = 20;
 
 /// Each SSD challenges a stranger, who replies without the secret. Prints how long its messages take, with
 /// their ways. Returns the group that the SSDs demand.
@@ -125,7 +125,12 @@ fn the_load_beside_clients_who_reply_falsely_on_their_own_connections_goes_on() 
         let address = ssd_address(&up);
         let client = Talk::connect(address).expect("it is let in").client;
         let secret = manager_key.of_host(&Host::from(Identity::Client(client)).nqn());
-        let (alone, lies) = (Deep::run(&up.daemon, RUN, &[up.pid()], &[]), Lies::default());
+        let runs = || {
+            let mut all = Deep::run(&up.daemon, RUN, &[up.pid()], &[]);
+            (1..pairs()).for_each(|_| all.add(Deep::run(&up.daemon, RUN, &[up.pid()], &[])));
+            all
+        };
+        let (alone, lies) = (runs(), Lies::default());
         let beside = std::thread::scope(|scope| {
             let liars: Vec<_> = (0..LIARS)
                 .map(|seed| {
@@ -140,14 +145,15 @@ fn the_load_beside_clients_who_reply_falsely_on_their_own_connections_goes_on() 
             }
             assert!(!liars.iter().any(|liar| liar.is_finished()), "each of them is believed");
             println!("  {LIARS} clients have proven themselves");
-            Deep::run(&up.daemon, RUN, &[up.pid()], &[])
+            runs()
         });
         let (keeps, told) = (beside.rate() / alone.rate(), lies.told.load(Ordering::Relaxed));
         println!("summary beside {LIARS} clients who told {told} lies: keeps {keeps:.2}");
         println!("  alone:  {}\n  beside: {}", alone.summary(), beside.summary());
         assert!(alone.errors.is_empty() && beside.errors.is_empty(), "no error is allowed");
         assert!(told > 0, "they lied");
-        assert!(keeps >= KEPT, "it keeps {keeps:.2}, and was to keep {KEPT}");
+        let keep = number("GNSTOR_HOSTILE_KEEP", KEPT);
+        assert!(keeps * 100.0 >= keep as f64, "it keeps {keeps:.2}, and was to keep {keep} %");
         up.end("-TERM");
     });
 }

@@ -146,8 +146,8 @@ struct Wire {
     address: SocketAddr,
     flips: Arc<AtomicBool>,
     flipped: Arc<AtomicU64>,
-    /// The bytes that the client has sent.
-    heard: Arc<Mutex<Vec<u8>>>,
+    /// The bytes that the client has sent, and the ones that it was sent.
+    heard: [Arc<Mutex<Vec<u8>>>; 2],
 }
 
 impl Wire {
@@ -155,15 +155,18 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it has one");
         let (flips, flipped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let shared = (Arc::clone(&flips), Arc::clone(&flipped), Arc::clone(&heard));
+        let heard: [Arc<Mutex<Vec<u8>>>; 2] = Default::default();
+        let shared = (Arc::clone(&flips), Arc::clone(&flipped), heard.clone());
         let wire = Self { address, flips: shared.0, flipped: shared.1, heard: shared.2 };
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let ssd = TcpStream::connect(to).expect("the SSD is there");
                 let (back_from, back_into) = (ssd.try_clone().unwrap(), client.try_clone().unwrap());
-                std::thread::spawn(move || pass(back_from, back_into, |_| {}));
-                let (flips, flipped, heard) = (Arc::clone(&flips), Arc::clone(&flipped), Arc::clone(&heard));
+                let [heard, answered] = heard.clone();
+                std::thread::spawn(move || {
+                    pass(back_from, back_into, |bytes| answered.lock().unwrap().extend_from_slice(bytes));
+                });
+                let (flips, flipped) = (Arc::clone(&flips), Arc::clone(&flipped));
                 std::thread::spawn(move || {
                     pass(client, ssd, |bytes| {
                         heard.lock().unwrap().extend_from_slice(bytes);
@@ -243,12 +246,19 @@ fn a_wire_hears_the_data_without_tls_and_with_it_only_how_much_there_is() {
             volume(&guest.client, "v", 1 << 20, 1);
             let file = guest.client.open("v", Rights::Write).unwrap();
             let data = pattern(3, 8 * BLOCK);
-            wire.heard.lock().unwrap().clear();
-            file.write_at(0, &data).unwrap();
-            let heard = wire.heard.lock().unwrap().clone();
-            assert!(heard.len() > data.len(), "{} bytes are heard", heard.len());
-            let is_read = heard.windows(256).any(|part| *part == data[BLOCK..BLOCK + 256]);
-            assert_eq!(is_read, !secured, "what was written is read on the wire");
+            let mut back = vec![0; data.len()];
+            for way in 0..2 {
+                wire.heard.iter().for_each(|heard| heard.lock().unwrap().clear());
+                match way {
+                    0 => file.write_at(0, &data).unwrap(),
+                    _ => file.read_at(0, &mut back).unwrap(),
+                }
+                let heard = wire.heard[way].lock().unwrap().clone();
+                assert!(heard.len() > data.len(), "{} bytes are heard", heard.len());
+                let is_read = heard.windows(256).any(|part| *part == data[BLOCK..BLOCK + 256]);
+                assert_eq!(is_read, !secured, "data and answers are read on the wire: {way}");
+            }
+            assert_same("what was read", &back, &data);
         }
     });
 }

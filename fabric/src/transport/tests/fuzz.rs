@@ -90,9 +90,10 @@ fn one_of(random: &mut Random, frame: &[u8], recorded: &[Vec<u8>]) -> Vec<u8> {
     frame
 }
 
-/// A transfer that the client may end, as it likes.
-fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion) {
-    let open = open_queues(puppet);
+/// A transfer that a client other than the honest one may end, as it likes.
+fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion, honest: QueueKey) {
+    let mut open = open_queues(puppet);
+    open.retain(|&queue| queue != honest);
     if let Some(&queue) = open.get(random.below(open.len().max(1))) {
         let memory = Memory { address: 0, key: 0 };
         let transfer = TransferId(random.word());
@@ -122,6 +123,66 @@ fn let_in(array: &mut RcTransport, puppet: &Puppet, now: &mut Time, seed: u64) -
     honest
 }
 
+/// Where the data of the honest client goes, and what is there before.
+const HONEST_AT: u64 = 8192;
+const BEFORE: [u8; 4096] = [0x5A; 4096];
+
+/// An honest client whose data the array has asked for.
+struct Honest {
+    wire: Wire,
+    queue: QueueKey,
+    tag: u32,
+}
+
+impl Honest {
+    fn new(array: &mut RcTransport, puppet: &Puppet, flash: &HostRegion, now: &mut Time, seed: u64) -> Self {
+        flash.write(HONEST_AT, &BEFORE);
+        let mut wire = let_in(array, puppet, now, seed);
+        let queue = *puppet.seen().opened.last().expect("its queue");
+        let (remote, local) = (Memory { address: 0, key: 0 }, flash.slice(HONEST_AT, 4096));
+        let pull = Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local };
+        puppet.seen().on_submit = vec![pull];
+        wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
+        for _ in 0..100_000 {
+            wire.flush();
+            steps(array, now, 1);
+            if let Some(Frame::FromOwner { tag, .. }) = wire.poll() {
+                return Self { wire, queue, tag };
+            }
+        }
+        panic!("seed {seed}: the array asks for no data");
+    }
+
+    /// Checks that no other client has written where its data goes. Then it sends the data, which arrives.
+    fn ends_its_transfer(
+        mut self,
+        array: &mut RcTransport,
+        puppet: &Puppet,
+        flash: &HostRegion,
+        now: &mut Time,
+        seed: u64,
+    ) {
+        let mut found = [0; 4096];
+        flash.read(HONEST_AT, &mut found);
+        assert!(found == BEFORE, "seed {seed}: another client wrote into the honest one's block");
+        let ended = puppet.seen().ended.len();
+        let data = vec![7; 4096];
+        let sum = crate::tcp::data_sum(&data);
+        self.wire.send(&Frame::Done { conn: 1, tag: self.tag, status: COPY_OK, sum, data });
+        for _ in 0..100_000 {
+            self.wire.flush();
+            steps(array, now, 1);
+            if puppet.seen().ended.len() > ended {
+                break;
+            }
+        }
+        let last = puppet.seen().ended.last().cloned();
+        assert!(matches!(last, Some(Outcome::Done { .. })), "seed {seed}: it ends with {last:?}");
+        flash.read(HONEST_AT, &mut found);
+        assert!(found == [7; 4096], "seed {seed}: its data arrived");
+    }
+}
+
 #[test]
 fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
     let _deadline = deadline();
@@ -133,12 +194,13 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
         let mut array = RcTransport::new(config);
         array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
         let (mut now, mut streams) = (Time::ZERO, Vec::new());
+        let honest = Honest::new(&mut array, &puppet, &flash, &mut now, seed);
         for _ in 0..3 {
             let (mut client, far) = super::streams();
             array.add_peer(Wire::new(far).unwrap());
             for frame in &recorded {
                 let frame = one_of(&mut random, frame, &recorded);
-                ask_for_a_transfer(&mut random, &puppet, &flash);
+                ask_for_a_transfer(&mut random, &puppet, &flash, honest.queue);
                 // The array may have closed the stream.
                 let _ = client.write_all(&frame);
                 steps(&mut array, &mut now, 3);
@@ -146,9 +208,11 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             streams.push(client);
         }
         assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
-        let honest = let_in(&mut array, &puppet, &mut now, seed);
+        let late = let_in(&mut array, &puppet, &mut now, seed);
+        puppet.seen().on_submit.clear();
+        honest.ends_its_transfer(&mut array, &puppet, &flash, &mut now, seed);
         // All clients leave, and nothing of them stays.
-        drop((streams, honest));
+        drop((streams, late));
         for _ in 0..100_000 {
             steps(&mut array, &mut now, 1);
             if array.transfers.is_empty() && array.conns.iter().next().is_none() {
