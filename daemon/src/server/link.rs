@@ -27,8 +27,8 @@ use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
-/// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a host
-/// after two minutes of silence.
+/// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a
+/// host after two minutes of silence.
 const KEEP_MS: u64 = 30_000;
 /// First wait before a broken connection is made again. It doubles.
 const RETRY_MS: u64 = 100;
