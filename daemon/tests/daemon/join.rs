@@ -14,7 +14,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 
 /// SSDs in processes of their own.
 pub(crate) fn apart() -> CoreConfig {
-    CoreConfig { names_addresses: true, ..three() }
+    CoreConfig { names_addresses: true, spreads: true, ..three() }
 }
 
 /// A serving array to which SSDs can be added, with a volume of two replicas.

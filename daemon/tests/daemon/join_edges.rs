@@ -257,5 +257,7 @@ fn an_ssd_that_goes_away_at_once_joins_when_it_is_back() {
     bench.find(1);
     bench.find(4);
     bench.run_for(60_000);
-    has_its_share(&bench, 4, 1, 1);
+    assert_eq!(states(&bench), [State3::In; 5]);
+    assert_eq!(bench.core.fleet().unwrap().groups_by_copies, [0, 0, 64]);
+    all_maps_keep(&bench, 2);
 }

@@ -295,10 +295,10 @@ impl Core {
 
     /// The next map, if an SSD is to stay after all.
     pub(super) fn called_off(&self, map: &FleetMap3) -> Option<FleetMap3> {
-        if map.rows.iter().all(|row| row.incoming.is_none()) {
+        let (stay, term) = (self.called_back(map), self.term.number());
+        if stay.is_empty() {
             return None;
         }
-        let (stay, term) = (self.called_back(map), self.term.number());
         let others = (0..MAX_SSDS).filter(|&ssd| !stay.contains(ssd)).collect();
         wire::change(map, |map: &Map| map.stay(others, term)).ok()
     }

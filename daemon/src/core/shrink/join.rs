@@ -118,11 +118,11 @@ impl Core {
             );
             return Err(cannot(Unavailable, why));
         }
+        may_be(add).map_err(|why| cannot(InvalidArgument, why))?;
         if let Some(at) = map.ssds.iter().position(|known| known.address == add.address) {
             let why = format!("SSD {at} of this array is there (gnstor fleet show)");
             return Err(cannot(AlreadyExists, why));
         }
-        may_be(add).map_err(|why| cannot(InvalidArgument, why))?;
         let ssd = u16::try_from(map.ssds.len()).unwrap_or(u16::MAX);
         if ssd >= MAX_SSDS {
             let why = format!("the array has {ssd} SSDs, and {MAX_SSDS} is the most");
@@ -248,8 +248,8 @@ impl Core {
         }
     }
 
-    /// Connects to further SSDs that a map names. They have no room until they say how large they are. Returns
-    /// whether there are such SSDs.
+    /// Connects to further SSDs that a map names. They have no room until they say how large they are.
+    /// Returns whether there are such SSDs.
     pub(in crate::core) fn connect_named(&mut self, map: &AnyMap) -> bool {
         let AnyMap::Three(map) = map else { return false };
         let connected = self.members.connected();
