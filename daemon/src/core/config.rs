@@ -61,6 +61,8 @@ pub struct CoreConfig {
     pub request_ms: u64,
     /// How long the places of a lost SSD are kept for it, before other SSDs fill them.
     pub out_after_ms: u64,
+    /// Whether an SSD with much less than its share of the places takes the rest of it.
+    pub spreads: bool,
     /// How long a volume id rests after its deletion before it is tried again.
     pub sweep_ms: u64,
     /// Most requests under way.
@@ -85,6 +87,7 @@ impl Default for CoreConfig {
             retry_max_ms: 30_000,
             request_ms: 30_000,
             out_after_ms: 30_000,
+            spreads: true,
             sweep_ms: 1_000,
             max_requests: 4096,
             max_queue: 256,

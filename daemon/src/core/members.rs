@@ -137,12 +137,10 @@ impl Members {
         self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
     }
 
-    /// Least capacity of the other members in bytes, when this daemon started.
-    pub(super) fn least_bytes_beside(&self, ssd: u16) -> u64 {
+    /// The other members that are connected.
+    pub(super) fn others(&self, ssd: u16) -> impl Iterator<Item = u16> {
         let is_member = |ssd: u16| self.contains(ssd) && !self.guests.contains(&ssd);
-        let is_other = |&(other, _): &(u16, &u64)| other != ssd && is_member(other);
-        let others = (0..).zip(&self.blocks).filter(is_other);
-        others.map(|(_, blocks)| blocks << BLOCK_SHIFT).min().unwrap_or(0)
+        (0..).zip(&self.blocks).map(|(other, _)| other).filter(move |&other| other != ssd && is_member(other))
     }
 
     /// A member, or a future guest, is away or not up to date. About other SSDs nothing is noted.

@@ -378,7 +378,7 @@ impl Core {
             ));
         }
         if is_taken_out {
-            self.changes.weights.insert(ssd, WHOLE_WEIGHT);
+            self.changes.weights.insert(ssd, self.weight_of_size(ssd));
         }
         self.change_step(now);
         Ok(())

@@ -24,11 +24,11 @@ pub trait Connector: Debug + Send + Sync {
     fn port(&self, index: u16, address: &str, bytes: u64) -> SsdPort;
 }
 
-/// Asks an SSD who it is, and what it has.
+/// Asks an SSD who it is, and what it has. The connection was made by this number.
 ///
 /// # Errors
 /// A sentence: it does not answer, or answers something else.
-pub fn look(queue: &mut dyn AdminChannel) -> Result<Found, String> {
+pub fn look(ssd: u16, queue: &mut dyn AdminChannel) -> Result<Found, String> {
     let says = match ask(queue, Command::Identify)? {
         Answer::Says(says) => says,
         other => return Err(unexpected(&other)),
@@ -43,7 +43,7 @@ pub fn look(queue: &mut dyn AdminChannel) -> Result<Found, String> {
         Answer::Table { entries, .. } => entries.into_iter().next().map(|entry| entry.name),
         other => return Err(unexpected(&other)),
     };
-    Ok(Found { says, array, volume })
+    Ok(Found { ssd, says, array, volume })
 }
 
 fn unexpected(answer: &Answer) -> String {

@@ -54,7 +54,7 @@ impl Service {
 
 fn found_at(connector: &Arc<dyn Connector>, ssd: u16, address: &str) -> Result<Found, String> {
     let mut queue = connector.connect(ssd, address).map_err(|error| error.to_string())?;
-    look(&mut *queue)
+    look(ssd, &mut *queue)
 }
 
 fn answer(ssd: u16) -> Answered<AddResponse> {

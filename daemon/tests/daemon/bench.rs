@@ -22,9 +22,11 @@ const MOST_AT_ONCE: u32 = 20_000;
 
 pub(crate) type Outcome = Result<Reply, Failure>;
 
-/// Maps of format 2. Tests of arrays whose SSDs vote say so.
+/// Maps of format 2. Tests of arrays whose SSDs vote say so. An SSD that is back and has no places gets those
+/// of others that are lost or leave. It takes no share: tests of shares say so.
 pub(crate) fn config() -> CoreConfig {
-    CoreConfig { groups: 64, sweep_ms: 0, map_format: MapFormat::Two, ..CoreConfig::default() }
+    let map_format = MapFormat::Two;
+    CoreConfig { groups: 64, sweep_ms: 0, spreads: false, map_format, ..CoreConfig::default() }
 }
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 
 /// SSDs in processes of their own.
 pub(crate) fn apart() -> CoreConfig {
-    CoreConfig { names_addresses: true, ..three() }
+    CoreConfig { names_addresses: true, spreads: true, ..three() }
 }
 
 /// A serving array to which SSDs can be added, with a volume of two replicas.
@@ -44,7 +44,7 @@ pub(crate) fn add(ssd: u16) -> Add {
         node: None,
         rack: 0,
         weight: 1 << 16,
-        found: Some(Found { says: Some(says), array: None, volume: None }),
+        found: Some(Found { ssd, says: Some(says), array: None, volume: None }),
     }
 }
 

@@ -175,7 +175,7 @@ fn without_room_for_its_share_the_ssd_waits_and_says_what_is_missing() {
     let mut bench = open_array(4);
     bench.ask(create_with("large", 400_000, None)).unwrap();
     let small = |bytes| SsdSays { capacity_bytes: bytes, ..add(4).found.unwrap().says.unwrap() };
-    let found = |bytes| Some(Found { says: Some(small(bytes)), array: None, volume: None });
+    let found = |bytes| Some(Found { ssd: 4, says: Some(small(bytes)), array: None, volume: None });
     // Half the weight has half the share, and this SSD has a third of the room.
     let weight = 1 << 15;
     let outcome = call(&mut bench, Add { found: found(SSD_BYTES / 3), weight, ..add(4) });
@@ -193,7 +193,7 @@ fn an_ssd_that_cannot_join_is_refused_with_numbers_and_the_remedy() {
     let says = |change: &dyn Fn(&mut SsdSays)| {
         let mut says = add(4).found.unwrap().says.unwrap();
         change(&mut says);
-        Add { found: Some(Found { says: Some(says), array: None, volume: None }), ..add(4) }
+        Add { found: Some(Found { ssd: 4, says: Some(says), array: None, volume: None }), ..add(4) }
     };
     let found = |array, volume: Option<&str>| {
         let volume = volume.map(str::to_owned);
@@ -257,5 +257,7 @@ fn an_ssd_that_goes_away_at_once_joins_when_it_is_back() {
     bench.find(1);
     bench.find(4);
     bench.run_for(60_000);
-    has_its_share(&bench, 4, 1, 1);
+    assert_eq!(states(&bench), [State3::In; 5]);
+    assert_eq!(bench.core.fleet().unwrap().groups_by_copies, [0, 0, 64]);
+    all_maps_keep(&bench, 2);
 }

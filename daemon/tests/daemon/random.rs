@@ -30,7 +30,7 @@ const FIVE: usize = 5;
 
 /// SSDs in processes of their own: others may join.
 fn apart(map_format: MapFormat) -> CoreConfig {
-    CoreConfig { map_format, names_addresses: true, ..config() }
+    CoreConfig { map_format, names_addresses: true, spreads: true, ..config() }
 }
 
 /// Entries without the writer: List does not show a writer whose lease has run out, the tables do.
@@ -132,7 +132,10 @@ impl Run {
         let fleet = self.bench.core.fleet();
         let down = fleet.iter().flat_map(|fleet| &fleet.ssds).filter(|ssd| ssd.away.is_some());
         let down: BTreeSet<u16> = down.map(|ssd| ssd.index).collect();
-        for ssd in self.bench.core.absent().into_keys().chain(down) {
+        // No map may name the one that joins yet.
+        let joins = self.given..self.bench.array.len();
+        let joins = joins.filter_map(|ssd| u16::try_from(ssd).ok());
+        for ssd in self.bench.core.absent().into_keys().chain(down).chain(joins) {
             self.bench.find(ssd);
         }
         for ssd in fleet.iter().flat_map(|fleet| &fleet.ssds).filter(|ssd| ssd.flaps) {

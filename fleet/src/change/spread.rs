@@ -79,7 +79,8 @@ mod tests {
             (set(&[0]), SsdState::Out, SsdState::In)
         );
         assert_eq!(part.rows[1], map.rows[1]);
-        assert_eq!(part.rows[0].first(), Some(1), "a copy that served");
+        // As in a drain: each copy that serves has all that was acknowledged.
+        assert_eq!(part.rows[0].first(), Some(3), "the first has gone");
     }
 
     #[test]

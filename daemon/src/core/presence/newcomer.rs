@@ -10,7 +10,7 @@
 //! mistake is not to end an SSD that could come back.
 
 use super::Step;
-use crate::core::shrink::{Newcomer, counted};
+use crate::core::shrink::{LEAVES, Newcomer, WHOLE_WEIGHT, counted};
 use crate::core::{Answer, Command, Core};
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
@@ -46,7 +46,10 @@ impl Core {
         let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
         let is_witness = known.is_some_and(|known| self.is_witness(ssd, known));
         // A daemon that started with the newcomer there does not know how large the SSD before was.
-        let needs = self.members.bytes(ssd).max(self.members.least_bytes_beside(ssd));
+        let weight = known.map(|known| known.weight).filter(|&weight| weight > LEAVES);
+        let share = u128::from(self.whole_bytes_beside(ssd)) * u128::from(weight.unwrap_or(WHOLE_WEIGHT));
+        let share = u64::try_from(share / u128::from(WHOLE_WEIGHT)).unwrap_or(u64::MAX);
+        let needs = self.members.bytes(ssd).max(share);
         let (has, needs) = (says.capacity_bytes, if is_witness { 0 } else { needs });
         if has < needs {
             let says = if has == 0 { "does not say how large it is" } else { "is smaller" };

@@ -52,7 +52,7 @@ impl Core {
             (Step::Content, Answer::Says(says)) => {
                 let says = *says;
                 // A spare has never had a place: its content is that of the map.
-                let least = known.incarnation + u32::from(known.state != State3::Spare);
+                let least = known.incarnation.saturating_add(u32::from(known.state != State3::Spare));
                 if says.is_none_or(|says| says.incarnation < least) {
                     return Some(Answer::Lost("it has not counted its content up by the map yet".into()));
                 }

@@ -188,11 +188,25 @@ impl Core {
         lacks.filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// The map in which SSDs of these come in for one that leaves.
+    /// The map in which SSDs of these come in for one that leaves. Spares come first, if they have the room.
     fn with_others_in(
         &self,
         map: &FleetMap3,
         leaves: u16,
+        ssds: &[(u16, u32)],
+        most: u8,
+    ) -> Result<FleetMap3, Unchanged> {
+        let next = self.with_others_drawn(map, (leaves, true), ssds, most)?;
+        if self.room_that_lacks(&next).is_empty() {
+            return Ok(next);
+        }
+        self.with_others_drawn(map, (leaves, false), ssds, most)
+    }
+
+    fn with_others_drawn(
+        &self,
+        map: &FleetMap3,
+        (leaves, spares_first): (u16, bool),
         ssds: &[(u16, u32)],
         most: u8,
     ) -> Result<FleetMap3, Unchanged> {
@@ -201,7 +215,7 @@ impl Core {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
         let choose = |row: usize, place: usize, open: SsdSet| {
-            if let Some(spare) = self.spare_for(map, (row, place), open) {
+            if let Some(spare) = self.spare_for(map, (row, place), open).filter(|_| spares_first) {
                 return Some(spare);
             }
             for (ssd, (known, before)) in (0u16..).zip(drawn.ssds.iter_mut().zip(&map.ssds)) {
@@ -295,10 +309,10 @@ impl Core {
 
     /// The next map, if an SSD is to stay after all.
     pub(super) fn called_off(&self, map: &FleetMap3) -> Option<FleetMap3> {
-        if map.rows.iter().all(|row| row.incoming.is_none()) {
+        let (stay, term) = (self.called_back(map), self.term.number());
+        if stay.is_empty() {
             return None;
         }
-        let (stay, term) = (self.called_back(map), self.term.number());
         let others = (0..MAX_SSDS).filter(|&ssd| !stay.contains(ssd)).collect();
         wire::change(map, |map: &Map| map.stay(others, term)).ok()
     }

@@ -216,11 +216,17 @@ impl Core {
         for (ssd, _) in &ssds {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
+        // A spare that is not there takes no hole.
+        let spares = drawn.ssds.iter_mut().filter(|known| known.state == State3::Spare);
+        spares.for_each(|known| known.state = State3::Out);
         // Where no SSD is outside a row, the draw is among the SSDs at its places that no volume uses.
         let mut bare = drawn.clone();
         let unused = bare.rows.iter_mut().flat_map(|row| row.places.iter_mut().skip(usize::from(most)));
         unused.for_each(|place| *place = None);
-        let next = fill(&|row, place, open| self.choose(now, (&drawn, &bare), (row, place), open))
+        let maps = (&drawn, &bare);
+        let next = fill(&|row, place, open| self.choose(now, maps, (row, place), open, true))
+            // A spare may have too little room for all holes.
+            .or_else(|| fill(&|row, place, open| self.choose(now, maps, (row, place), open, false)))
             // The places of others do not fit, so each SSD gets only its own back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
         if next.is_none() && ssds == by.ssds {
@@ -253,18 +259,19 @@ impl Core {
     }
 
     /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
-    /// draw chooses. The second map has no places that no volume uses.
+    /// draw chooses, of which spares come first if they are to. The second map has no places that no volume uses.
     fn choose(
         &self,
         now: u64,
         (map, bare): (&FleetMap3, &FleetMap3),
         (row, place): (usize, usize),
         open: SsdSet,
+        spares_first: bool,
     ) -> Option<u16> {
         let is_in_row = |ssd| map.rows[row].places.iter().flatten().any(|at| at.ssd == ssd);
         let moves = open.iter().any(is_in_row);
         let draw = || {
-            if let Some(spare) = self.spare_for(map, (row, place), open) {
+            if let Some(spare) = self.spare_for(map, (row, place), open).filter(|_| spares_first) {
                 return Some(spare);
             }
             let group = u32::try_from(row).ok()?;

@@ -25,6 +25,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
 use gnstor_proto::voting::HELD_MAP_BYTES;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Bytes of an SSD in an encoded map.
 const RECORD_BYTES: usize = 112;
@@ -51,6 +52,8 @@ pub struct Add {
 /// What an SSD says that is to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
+    /// The number by which it was looked at.
+    pub ssd: u16,
     /// Identity. None: it is of a version without one.
     pub says: Option<SsdSays>,
     /// The array of its fleet map, if it has a map. A map of format 2 names none.
@@ -118,11 +121,11 @@ impl Core {
             );
             return Err(cannot(Unavailable, why));
         }
+        may_be(add, map).map_err(|why| cannot(InvalidArgument, why))?;
         if let Some(at) = map.ssds.iter().position(|known| known.address == add.address) {
             let why = format!("SSD {at} of this array is there (gnstor fleet show)");
             return Err(cannot(AlreadyExists, why));
         }
-        may_be(add).map_err(|why| cannot(InvalidArgument, why))?;
         let ssd = u16::try_from(map.ssds.len()).unwrap_or(u16::MAX);
         if ssd >= MAX_SSDS {
             let why = format!("the array has {ssd} SSDs, and {MAX_SSDS} is the most");
@@ -187,7 +190,10 @@ impl Core {
                 "it has data (volume {volume:?}); format it if they are not needed (gnstor ssd --format)"
             ));
         }
-        let least = self.members.least_bytes_beside(ssd);
+        if found.ssd != ssd {
+            return Err("another SSD was added meanwhile; try again".into());
+        }
+        let least = self.whole_bytes_beside(ssd);
         let needs = u64::try_from(u128::from(least) * u128::from(add.weight) / u128::from(WHOLE_WEIGHT));
         let (has, needs) = (says.capacity_bytes, needs.unwrap_or(u64::MAX));
         if has >= needs {
@@ -280,6 +286,27 @@ impl Core {
 }
 
 impl Core {
+    /// The bytes that an SSD with a whole share needs: the fewest that another member has, by its weight.
+    pub(in crate::core) fn whole_bytes_beside(&self, ssd: u16) -> u64 {
+        let whole = |other: u16| {
+            let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(other)));
+            let weight = known.map_or(WHOLE_WEIGHT, |known| known.weight);
+            let bytes = u128::from(self.members.bytes(other)) * u128::from(WHOLE_WEIGHT);
+            (weight > LEAVES).then(|| u64::try_from(bytes / u128::from(weight)).unwrap_or(u64::MAX))
+        };
+        self.members.others(ssd).filter_map(whole).min().unwrap_or(0)
+    }
+
+    /// The weight of an SSD that takes part again: a whole share, or what it has room for.
+    pub(super) fn weight_of_size(&self, ssd: u16) -> u32 {
+        let (has, whole) = (self.members.bytes(ssd), self.whole_bytes_beside(ssd));
+        if has >= whole {
+            return WHOLE_WEIGHT;
+        }
+        let share = u128::from(has) * u128::from(WHOLE_WEIGHT) / u128::from(whole);
+        u32::try_from(share).unwrap_or(WHOLE_WEIGHT).max(LEAVES + 1)
+    }
+
     /// A spare for a place, of a node that has no other place of the row. Spares come before other SSDs.
     pub(super) fn spare_for(
         &self,
@@ -298,13 +325,32 @@ impl Core {
 }
 
 /// Whether such an SSD can be.
-fn may_be(add: &Add) -> Result<(), String> {
+fn may_be(add: &Add, map: &FleetMap3) -> Result<(), String> {
     let (length, port) = (add.address.len(), add.address.rsplit_once(':').map(|(_, port)| port));
     if length > ADDRESS_BYTES {
         return Err(format!("its address has {length} bytes, and {ADDRESS_BYTES} is the most"));
     }
     if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
         return Err("its address is not HOST:PORT".into());
+    }
+    let own = |address: &str| {
+        let host = address.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
+        let ip = host.parse::<IpAddr>().ok();
+        (
+            host == "localhost" || ip.is_some_and(|ip| ip.is_loopback()),
+            ip.is_some_and(|ip| ip.is_unspecified()),
+        )
+    };
+    let (is_own, is_any) = own(&add.address);
+    let named = map.ssds.iter().map(|known| known.address.as_str()).filter(|address| !address.is_empty());
+    if let Some(other) = named.into_iter().find(|other| own(other).0 != is_own).filter(|_| !is_any) {
+        return Err(format!(
+            "clients and SSDs of other machines connect by the address that you name, and one of it and {other} \
+             (of this array) is reached from its own machine only"
+        ));
+    }
+    if is_any {
+        return Err("its address is that of any machine: name the one that clients connect to".into());
     }
     if !WEIGHTS.contains(&add.weight) {
         let weight = f64::from(add.weight) / f64::from(WHOLE_WEIGHT);

@@ -28,6 +28,9 @@ pub(in crate::core) struct Spread {
     pub(super) ssd: Option<(u16, u64)>,
     /// A search by these found nothing.
     found_none: Option<SearchedBy>,
+    /// In the map of this epoch none of these SSDs lacks its share, while these leave. A look at all rows
+    /// takes long, and each answer of an SSD asks for one.
+    none_lacks: Option<(u64, Vec<(u16, u32)>, SsdSet)>,
     /// What it waits for.
     waits: Option<String>,
 }
@@ -35,7 +38,8 @@ pub(in crate::core) struct Spread {
 impl Core {
     /// The next map, if an SSD is to take its share.
     pub(super) fn spread(&mut self, now: u64, map: &FleetMap3) -> Option<FleetMap3> {
-        let Some((ssd, incarnation)) = self.lacks_its_share(map) else {
+        let lacks = if self.config.spreads { self.look_who_lacks(map) } else { None };
+        let Some((ssd, incarnation)) = lacks else {
             if self.changes.spread.ssd.take().is_some() {
                 self.changes.needs_to_come(Vec::new(), now);
             }
@@ -91,11 +95,22 @@ impl Core {
         (0..).zip(&map.ssds).map(share).collect()
     }
 
+    /// As [`Self::lacks_its_share`], which is asked once for each map and the SSDs that are there.
+    fn look_who_lacks(&mut self, map: &FleetMap3) -> Option<(u16, u32)> {
+        let comers = self.comers(map);
+        let by = (map.epoch, comers, self.leaving(map));
+        if self.changes.spread.none_lacks.as_ref() == Some(&by) {
+            return None;
+        }
+        let lacks = self.lacks_its_share(map, &by.1);
+        self.changes.spread.none_lacks = if lacks.is_none() { Some(by) } else { None };
+        lacks
+    }
+
     /// An SSD with much less than its share, and its incarnation. Nothing else changes.
-    fn lacks_its_share(&self, map: &FleetMap3) -> Option<(u16, u32)> {
+    fn lacks_its_share(&self, map: &FleetMap3, comers: &[(u16, u32)]) -> Option<(u16, u32)> {
         let is_busy =
             |row: &Row3| row.incoming.is_some() || row.places.iter().flatten().any(|place| place.filling);
-        let comers = self.comers(map);
         if comers.is_empty() || !self.leaving(map).is_empty() || map.rows.iter().any(is_busy) {
             return None;
         }
@@ -110,7 +125,7 @@ impl Core {
             let fair = (all * u64::from(shares[usize::from(ssd)])).checked_div(weights).unwrap_or(0);
             has[usize::from(ssd)] * PART < fair
         };
-        comers.into_iter().filter(|(ssd, _)| !self.is_spare(*ssd, map)).find(lacks)
+        comers.iter().copied().filter(|(ssd, _)| !self.is_spare(*ssd, map)).find(lacks)
     }
 
     /// What an SSD waits for before it takes its share.
