@@ -6,7 +6,8 @@ use gnstor_array::ArrayError;
 use gnstor_console::CliError;
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
 use gnstor_fabric::host_queue::{HostQueue, SsdPath};
-use gnstor_fabric::transport::Port;
+use gnstor_fabric::runtime::TransportHandle;
+use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_proto::log_page::{self, CountersHeader, CountersRow, FlashPage};
@@ -71,6 +72,8 @@ pub(super) fn shares(served: &[Served]) -> Option<(f64, f64)> {
 #[derive(Debug)]
 pub(super) struct Logs {
     queues: Mutex<Vec<HostQueue>>,
+    transport: TransportHandle,
+    executor: ExecutorId,
     /// Rows that a page of volumes has at most.
     volumes: usize,
 }
@@ -81,25 +84,23 @@ impl Logs {
     /// # Errors
     /// An SSD that does not let a daemon in.
     pub(super) fn open(node: &Node, ssds: u16, volumes: usize) -> Result<Self, CliError> {
-        let connect = |ssd| {
-            let (port, name) = (Port::Local(ssd), ssd_subnqn(ssd));
-            HostQueue::connect(
-                &SsdPath { transport: node.transport(), executor: node.soft_executor(), port, subnqn: &name },
-                Identity::Daemon,
-                Duration::ZERO,
-                DEADLINE,
-            )
-        };
-        let queues = (0..ssds).map(connect).collect::<Result<_, _>>().map_err(ArrayError::from)?;
-        Ok(Self { queues: Mutex::new(queues), volumes })
+        let (transport, executor) = (node.transport().clone(), node.soft_executor());
+        let queues = (0..ssds).map(|ssd| connect(&transport, executor, ssd));
+        let queues = queues.collect::<Result<_, _>>().map_err(ArrayError::from)?;
+        Ok(Self { queues: Mutex::new(queues), transport, executor, volumes })
     }
 
     /// The counters of each SSD so far; `None` for one that does not answer, because a load goes on without
     /// it.
     pub(super) fn read(&self) -> Vec<Option<Served>> {
         let mut queues = self.queues.lock().expect("no panic while held");
-        let one = |(ssd, queue)| {
+        let one = |(ssd, queue): (u16, &mut HostQueue)| {
             self.of(ssd, queue)
+                .or_else(|_| {
+                    // Nothing was asked for longer than an SSD keeps a silent host.
+                    *queue = connect(&self.transport, self.executor, ssd)?;
+                    self.of(ssd, queue)
+                })
                 .inspect_err(|error| tracing::warn!("SSD {ssd} does not tell what it served: {error}"))
                 .ok()
         };
@@ -114,6 +115,12 @@ impl Logs {
         let moved_pages = flash.moved_pages.get();
         Ok(Served { ssd, moved_pages, ..counted(&page) })
     }
+}
+
+fn connect(transport: &TransportHandle, executor: ExecutorId, ssd: u16) -> Result<HostQueue, ChannelError> {
+    let (port, name) = (Port::Local(ssd), ssd_subnqn(ssd));
+    let path = SsdPath { transport, executor, port, subnqn: &name };
+    HostQueue::connect(&path, Identity::Daemon, Duration::ZERO, DEADLINE)
 }
 
 /// The sum of a page's rows. The reader asked for as many as it has room for; the page may have more.

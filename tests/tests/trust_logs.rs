@@ -8,10 +8,14 @@ use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 use regex::Regex;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::LazyLock;
 
 /// Bytes of the key of a manager, a client or a session.
 const KEY_BYTES: usize = 32;
+
+/// The token of a caller.
+const TOKEN: &str = "Zwiebel7-Kuchen8";
 
 /// At least three quarters of a key as hexadecimal digits, as numbers between commas, or as Base64. An
 /// array's number has half as many bytes as a key. A path or a name may look like Base64. Such text must
@@ -72,8 +76,12 @@ fn no_log_of_an_array_or_of_its_clients_shows_a_secret() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let data = path("array");
-        let up = Up::start(&["--data", &data, "--ssds", "2", "--log", "trace"]);
+        let (data, tokens, own) = (path("array"), path("tokens"), path("token"));
+        for (file, text) in [(&tokens, format!("anna {TOKEN}\n")), (&own, TOKEN.to_owned())] {
+            std::fs::write(file, text).expect("a file");
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("its owner may");
+        }
+        let up = Up::start(&["--data", &data, "--ssds", "2", "--tokens", &tokens, "--log", "trace"]);
         std::fs::write(path("in"), pattern(1, 8192)).expect("a file");
         let copied = gnstor(&[
             "--log",
@@ -81,6 +89,8 @@ fn no_log_of_an_array_or_of_its_clients_shows_a_secret() {
             "cp",
             "--device",
             "host",
+            "--token-file",
+            &own,
             "--array",
             &up.daemon,
             &path("in"),
@@ -95,5 +105,7 @@ fn no_log_of_an_array_or_of_its_clients_shows_a_secret() {
         assert_no_secret("gnstor up", &said, &key, &public);
         let lines: Vec<String> = copied.stderr.lines().map(str::to_owned).collect();
         assert_no_secret("gnstor cp", &lines, &key, &public);
+        let shows_token = |line: &&String| line.contains(&TOKEN[..8]) || line.contains(&TOKEN[8..]);
+        assert_eq!(said.iter().chain(&lines).find(shows_token), None, "a token is in a log");
     });
 }

@@ -170,13 +170,17 @@ impl AsyncRead for Stream {
     }
 }
 
+/// HTTP/2 reads nothing while it waits to write, so the reasons for an end count here, too.
 impl AsyncWrite for Stream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
+        match Pin::new(&mut self.tcp).poll_write(cx, buf) {
+            Poll::Pending => self.end(cx).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -192,7 +196,10 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+        match Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs) {
+            Poll::Pending => self.end(cx).map(Err),
+            ready => ready,
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

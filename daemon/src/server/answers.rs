@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! If the answers to a host, or to all, hold too many bytes, the connection of the oldest answer ends. A
-//! client that takes its answers has none that is old.
+//! If the answers to a host, or to all, hold too many bytes, further ones wait. If the oldest of them is older
+//! than a second, its connection ends: a client that takes its answers has none that is old.
 //!
 //! ```text
 //!   Watched (an answer) --poll_frame--> Piece, Piece, ...   of a connection: since when (Answers)
@@ -20,9 +20,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
 use tonic::Status;
 use tonic::body::Body;
+
+/// Age from which an answer that is not taken may end its connection, where others need its memory.
+const OLD: Duration = Duration::from_secs(1);
+/// Time after which an answer that found no room looks again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes that an answer holds before it is sent. The service says so of an answer that is large.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +53,14 @@ struct Ways {
 struct OfHost {
     bytes: usize,
     /// Shares by number, so that the oldest one comes first.
-    shares: BTreeMap<u64, (usize, Arc<Ending>)>,
+    shares: BTreeMap<u64, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    since: Instant,
+    ending: Arc<Ending>,
 }
 
 /// Tells a connection that it is to end.
@@ -75,17 +88,25 @@ impl Ledger {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(self: &Arc<Self>, host: IpAddr, ending: &Arc<Ending>, bytes: usize) -> Share {
+    /// Whether a further answer to this host may take memory. Ends old answers, if that is needed.
+    fn has_room(&self, host: IpAddr, now: Instant) -> bool {
+        let mut ways = self.ways();
+        while let Some(greedy) = ways.greedy(host, self.most) {
+            if !ways.end_oldest(greedy, now) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn hold(self: &Arc<Self>, host: IpAddr, ending: &Arc<Ending>, bytes: usize, now: Instant) -> Share {
         let mut ways = self.ways();
         ways.count += 1;
         ways.bytes += bytes;
         let number = ways.count;
         let of_host = ways.hosts.entry(host).or_default();
         of_host.bytes += bytes;
-        of_host.shares.insert(number, (bytes, Arc::clone(ending)));
-        while let Some(greedy) = ways.greedy(host, self.most) {
-            ways.end_oldest(greedy);
-        }
+        of_host.shares.insert(number, Held { bytes, since: now, ending: Arc::clone(ending) });
         Share { ledger: Arc::clone(self), host, number }
     }
 }
@@ -101,13 +122,19 @@ impl Ways {
         if self.bytes > most { largest() } else { None }
     }
 
-    fn end_oldest(&mut self, host: IpAddr) {
-        let Some(of_host) = self.hosts.get_mut(&host) else { return };
-        let Some((_, (bytes, ending))) = of_host.shares.pop_first() else { return };
+    /// Ends the connection of the host's oldest answer, if that is old.
+    fn end_oldest(&mut self, host: IpAddr, now: Instant) -> bool {
+        let Some(of_host) = self.hosts.get_mut(&host) else { return false };
+        let Some(oldest) = of_host.shares.first_entry() else { return false };
+        if now.saturating_duration_since(oldest.get().since) < OLD {
+            return false;
+        }
+        let Held { bytes, ending, .. } = oldest.remove();
         of_host.bytes -= bytes;
         self.bytes -= bytes;
         ending.must_end.store(true, Ordering::Release);
         ending.waker.wake();
+        true
     }
 }
 
@@ -115,7 +142,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut ways = self.ledger.ways();
         let Some(of_host) = ways.hosts.get_mut(&self.host) else { return };
-        let bytes = of_host.shares.remove(&self.number).map_or(0, |(bytes, _)| bytes);
+        let bytes = of_host.shares.remove(&self.number).map_or(0, |held| held.bytes);
         of_host.bytes -= bytes;
         if of_host.shares.is_empty() {
             ways.hosts.remove(&self.host);
@@ -153,7 +180,11 @@ impl Answers {
     }
 
     fn hold(&self, bytes: usize) -> Share {
-        self.ledger.hold(self.host, &self.ending, bytes)
+        self.ledger.hold(self.host, &self.ending, bytes, Instant::now())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ledger.has_room(self.host, Instant::now())
     }
 
     /// Time since which the oldest of them is being sent.
@@ -170,7 +201,7 @@ impl Answers {
         });
         let weight = response.extensions().get::<Weight>().map(|&Weight(bytes)| self.hold(bytes));
         let way = Arc::new(OnItsWay { of: self.clone(), number, _weight: weight });
-        response.map(|body| Body::new(Watched { body, way }))
+        response.map(|body| Body::new(Watched { body, way, wait: None }))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Begun) -> R) -> R {
@@ -195,6 +226,8 @@ impl Drop for OnItsWay {
 struct Watched {
     body: Body,
     way: Arc<OnItsWay>,
+    /// Runs while there is no room for the next piece.
+    wait: Option<Pin<Box<Sleep>>>,
 }
 
 impl http_body::Body for Watched {
@@ -205,6 +238,14 @@ impl http_body::Body for Watched {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        while let Some(wait) = &mut self.wait {
+            std::task::ready!(wait.as_mut().poll(cx));
+            self.wait = (!self.way.of.has_room()).then(|| Box::pin(tokio::time::sleep(AGAIN)));
+        }
+        if !self.way.of.has_room() {
+            self.wait = Some(Box::pin(tokio::time::sleep(AGAIN)));
+            return self.poll_frame(cx);
+        }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         let piece = |bytes: Bytes| {
             let share = self.way.of.hold(bytes.len());
@@ -250,19 +291,27 @@ mod tests {
         let ledger = Arc::new(Ledger::new(400));
         let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().expect("an address"));
         let (first, second, third, other) = (ending(), ending(), ending(), ending());
+        let begun = Instant::now();
+        let (soon, later) = (begun + OLD / 2, begun + OLD);
         let ends = || [&first, &second, &third, &other].map(|ending| ending.must_end.load(Ordering::Relaxed));
-        let kept = [ledger.hold(b, &other, 90), ledger.hold(a, &first, 100), ledger.hold(a, &second, 200)];
-        assert_eq!(ends(), [false; 4], "300 bytes are the part of a host");
-        let more = ledger.hold(a, &third, 50);
+        let hold = |host, ending, bytes| ledger.hold(host, ending, bytes, begun);
+        let kept = [hold(b, &other, 40), hold(a, &first, 100), hold(a, &second, 200)];
+        assert!(ledger.has_room(a, later), "300 bytes are the part of a host");
+        let more = hold(a, &third, 50);
+        assert!(!ledger.has_room(a, soon) && ledger.has_room(b, soon), "it waits while no answer is old");
+        assert_eq!(ends(), [false; 4]);
+        assert!(ledger.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
         // What was told to end counts no more, and what was taken does not either.
         drop(kept);
-        drop(ledger.hold(a, &third, 250));
+        drop(hold(a, &third, 250));
+        assert!(ledger.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
         // All hosts together: the one with the most gives way.
-        let kept = [ledger.hold(a, &third, 200), ledger.hold(b, &other, 140)];
-        assert_eq!(ends(), [true, false, false, false]);
-        let last = ledger.hold(b, &other, 20);
+        let kept = [hold(a, &third, 200), hold(b, &other, 140)];
+        assert!(ledger.has_room(b, later));
+        let last = hold(b, &other, 20);
+        assert!(ledger.has_room(b, later));
         assert_eq!(ends(), [true, false, true, false]);
         drop((kept, more, last));
         let ways = ledger.ways();

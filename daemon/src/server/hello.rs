@@ -67,11 +67,18 @@ pub(super) struct Thread {
 impl Thread {
     fn start(tls: Arc<ServerConfig>, ready: mpsc::Sender<std::io::Result<Wire>>) -> std::io::Result<Self> {
         let (streams, begun) = mpsc::unbounded_channel();
-        // The sockets and their timers stay with the runtime of the calls.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
         let thread = super::runtime::spawn("gnstord-hello".into(), move || {
-            runtime.block_on(shake_hands(TlsAcceptor::from(tls), begun, ready));
+            // The sockets and their timers stay with the runtime of the calls.
+            match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+                Ok(runtime) => {
+                    tell.send(Ok(())).ok();
+                    runtime.block_on(shake_hands(TlsAcceptor::from(tls), begun, ready));
+                }
+                Err(error) => _ = tell.send(Err(error)),
+            }
         })?;
+        told.recv().expect("the thread says whether it has begun")?;
         Ok(Self { streams: Some(streams), thread: Some(thread) })
     }
 }
@@ -95,6 +102,9 @@ async fn shake_hands(
     let mut under_way = JoinSet::new();
     loop {
         tokio::select! {
+            // What waits here when the daemon stops is not begun any more.
+            biased;
+            () = ready.closed() => return,
             stream = begun.recv() => {
                 let Some(stream) = stream else { return };
                 let (handshake, ready) = (acceptor.accept(stream), ready.clone());

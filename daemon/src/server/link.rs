@@ -27,8 +27,11 @@ use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
-/// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a host
-/// after two minutes of silence.
+/// The same while commands are answered: an SSD counts Keep Alives alone. It takes a client for dead after 15 s,
+/// and the daemon asks for as many.
+const AT_WORK_MS: u64 = 5_000;
+/// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a
+/// host after two minutes of silence.
 const KEEP_MS: u64 = 30_000;
 /// First wait before a broken connection is made again. It doubles.
 const RETRY_MS: u64 = 100;
@@ -60,7 +63,7 @@ pub enum Output {
 
 #[derive(Debug)]
 enum State {
-    Up { probe_at: u64, watch: Watch },
+    Up { probe_at: u64, probed_at: u64, watch: Watch },
     Down { why: String, try_at: u64, wait_ms: u64 },
 }
 
@@ -95,7 +98,7 @@ impl std::fmt::Debug for Link {
 
 impl State {
     fn up(now: u64, probe_ms: u64) -> Self {
-        Self::Up { probe_at: now + probe_ms, watch: Watch::new(now) }
+        Self::Up { probe_at: now + probe_ms, probed_at: now, watch: Watch::new(now) }
     }
 }
 
@@ -130,7 +133,7 @@ impl Link {
     /// Time of the next [`Self::attend`], beside completions.
     pub fn wakes_at(&self) -> Option<u64> {
         match &self.state {
-            State::Up { probe_at, watch } => {
+            State::Up { probe_at, watch, .. } => {
                 let own = self.look_at.into_iter().chain((*probe_at != u64::MAX).then_some(*probe_at));
                 let exchange = self.exchange.wakes_at().map(|at| watch.clock(at));
                 exchange.into_iter().chain(own).min()
@@ -148,7 +151,7 @@ impl Link {
     pub fn watch_closely(&mut self, now: u64) {
         self.is_close = self.lasts;
         let first = now + self.probe_ms();
-        if let State::Up { probe_at, watch } = &mut self.state {
+        if let State::Up { probe_at, watch, .. } = &mut self.state {
             *probe_at = first.min(*probe_at);
             *watch = Watch::new(now);
         }
@@ -208,15 +211,17 @@ impl Link {
             self.exchange.completed(cqe, |at, data| queue.read(at, data))?;
         }
         let probe_ms = self.probe_ms();
-        let State::Up { probe_at, watch } = &mut self.state else { return Ok(()) };
+        let most_ms = if self.lasts { AT_WORK_MS } else { KEEP_MS };
+        let State::Up { probe_at, probed_at, watch } = &mut self.state else { return Ok(()) };
         let seen = watch.look(now, if self.is_close { STEP_MS } else { LONG_STEP_MS });
         self.exchange.step(seen)?;
-        // A completion proves as much about the connection as a probe.
+        // A completion proves as much about the connection as a probe. To the SSD a command proves nothing.
         if heard {
-            *probe_at = now + probe_ms;
+            *probe_at = (now + probe_ms).min(*probed_at + most_ms);
             watch.heard(seen);
-        } else if *probe_at <= now {
-            *probe_at = now + probe_ms;
+        }
+        if *probe_at <= now {
+            (*probe_at, *probed_at) = (now + probe_ms, now);
             self.exchange.keep_alive();
             watch.asked(seen);
         }
@@ -248,7 +253,8 @@ impl Link {
         } else {
             // Without a way back each later command hears from the queue what is wrong with it.
             self.queue.give_up(&error);
-            self.state = State::Up { probe_at: u64::MAX, watch: Watch::new(now) };
+            self.state = State::Up { probe_at: u64::MAX, probed_at: now, watch: Watch::new(now) };
+            self.look_at = None;
         }
     }
 

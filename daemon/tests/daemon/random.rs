@@ -232,8 +232,8 @@ proptest! {
         sweep_commands in 0u32..6,
         takes in 0u32..4,
     ) {
-        let adds = std::iter::once(Step::Add);
-        comes_to_one_state(before.into_iter().chain(adds).chain(steps).collect(), sweep_commands, takes, true);
+        let all = before.into_iter().chain([Step::Add]).chain(steps).collect();
+        comes_to_one_state(all, sweep_commands, takes, true);
     }
 
     /// Of five SSDs one is outside of each row, and comes in where another one is drained.

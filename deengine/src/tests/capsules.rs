@@ -235,6 +235,12 @@ fn run(seed: u64) -> [u64; 3] {
         }
         before.assert_kept(&Truth::of(&mut harness), votes);
     }
+    end(harness);
+    [counts[0], counts[1], read]
+}
+
+/// Closes all queues: nothing of them is left.
+fn end(mut harness: Harness) {
     for key in ALL {
         harness.memory.remove(&key);
         harness.close_queue(harness.now, key);
@@ -244,7 +250,6 @@ fn run(seed: u64) -> [u64; 3] {
     let stats = harness.stats();
     assert_eq!(stats.permits_issued, stats.permits_spent + stats.permits_forfeited);
     assert!(harness.frames_are_whole(), "no frame is lost");
-    [counts[0], counts[1], read]
 }
 
 /// Whether this queue may be one of a host with the right to read. Where a queue was closed and opened again,

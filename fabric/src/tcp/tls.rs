@@ -140,7 +140,7 @@ impl ClientTls {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Error::new(ErrorKind::InvalidInput, format!("'{host}' is no name of a host")))?;
         let tls = ClientConnection::new(Arc::clone(&self.0), name).map_err(Error::other)?;
-        let mut session = Session { tcp, tls: tls.into() };
+        let mut session = Session { tcp, tls: tls.into(), piece: 0 };
         let until = Instant::now() + within;
         let mut is_told = false;
         while !is_told {
@@ -187,13 +187,15 @@ pub(super) enum Stream {
 pub(super) struct Session {
     tcp: TcpStream,
     tls: Connection,
+    /// Bytes of the last piece that the TLS library got.
+    piece: usize,
 }
 
 impl Stream {
     /// The array's end of a stream whose handshake has not begun.
     pub(super) fn accept(tcp: TcpStream, tls: &ServerTls) -> Result<Self> {
         let tls = ServerConnection::new(Arc::clone(&tls.0)).map_err(Error::other)?;
-        Ok(Self::Tls(Box::new(Session { tcp, tls: tls.into() })))
+        Ok(Self::Tls(Box::new(Session { tcp, tls: tls.into(), piece: 0 })))
     }
 
     pub(super) fn tcp(&self) -> &TcpStream {
@@ -210,6 +212,14 @@ impl Stream {
     /// Whether there are records that the operating system has not taken.
     pub(super) fn wants_write(&self) -> bool {
         matches!(self, Self::Tls(session) if session.tls.wants_write())
+    }
+
+    /// Bytes that the TLS library holds for the operating system.
+    pub(super) fn unsent(&self) -> usize {
+        match self {
+            Self::Tls(session) if session.tls.wants_write() => session.piece,
+            _ => 0,
+        }
     }
 
     /// Appends to `inbox` the bytes that have arrived, by one call to the operating system. Returns how many
@@ -237,6 +247,7 @@ impl Stream {
                 Self::Tls(session) => {
                     let piece = outbox.as_slices().0;
                     let taken = session.tls.writer().write(&piece[..piece.len().min(PIECE)])?;
+                    session.piece = taken;
                     outbox.drain(..taken);
                     continue;
                 }

@@ -86,6 +86,8 @@ pub struct Wire {
     dead: Option<String>,
     /// The last read emptied the stream.
     is_drained: bool,
+    /// The last flush could not send everything.
+    is_blocked: bool,
     /// Bytes that the stream took since `stalled_since`.
     moved: usize,
     /// Time since which the peer takes too few bytes, although there are some.
@@ -145,6 +147,7 @@ impl Wire {
             limit: CLIENT_OUTBOX_BYTES,
             dead: None,
             is_drained: false,
+            is_blocked: false,
             moved: 0,
             stalled_since: None,
             alarm: None,
@@ -231,9 +234,9 @@ impl Wire {
         self.count_held();
     }
 
-    /// Counts the bytes that the stream holds, without the first [`FEW_BYTES`].
+    /// Counts the memory that the stream holds, without the first [`FEW_BYTES`].
     fn count_held(&mut self) {
-        let held = self.inbox.len() + self.outbox.len();
+        let held = self.inbox.capacity() + self.outbox.capacity() + self.stream.unsent();
         if let Some(place) = &mut self.place {
             place.count_held(held.saturating_sub(FEW_BYTES));
         }
@@ -265,6 +268,7 @@ impl Wire {
             Ok(moved) => self.moved += moved,
             Err(e) => self.die(&e.to_string()),
         }
+        self.is_blocked = !self.outbox.is_empty() || self.stream.wants_write();
         self.count_held();
     }
 
@@ -291,19 +295,31 @@ impl Wire {
 
     /// Ends a stream whose peer takes nothing, and frees unused memory. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
-        let is_sent = self.outbox.is_empty() && !self.stream.wants_write();
+        let is_sent = !self.is_blocked;
         if is_sent || self.moved >= FEW_BYTES {
             (self.stalled_since, self.moved) = (None, 0);
         }
         if !is_sent && now.since(*self.stalled_since.get_or_insert(now)) >= STALL {
             self.die(End::Stalled.why());
         }
-        if self.outbox.is_empty() {
-            self.outbox = VecDeque::new();
+        self.give_memory_back();
+    }
+
+    /// A buffer that was large gives back what it does not need now.
+    fn give_memory_back(&mut self) {
+        self.inbox.drain(..self.taken);
+        self.taken = 0;
+        let fit = |len: usize, capacity: usize| {
+            let needed = if len == 0 { 0 } else { len.max(FEW_BYTES) };
+            (capacity > 2 * needed).then_some(needed)
+        };
+        if let Some(bytes) = fit(self.outbox.len(), self.outbox.capacity()) {
+            self.outbox.shrink_to(bytes);
         }
-        if self.taken == self.inbox.len() {
-            (self.inbox, self.taken) = (Vec::new(), 0);
+        if let Some(bytes) = fit(self.inbox.len(), self.inbox.capacity()) {
+            self.inbox.shrink_to(bytes);
         }
+        self.count_held();
     }
 
     /// The next frame, if one has arrived whole. While the peer does not take its data, nothing is read from
@@ -371,14 +387,13 @@ impl Wire {
         frame
     }
 
-    /// Bytes of memory that the stream holds, itself not counted.
-    #[cfg(test)]
     /// Reads bytes without a look at them.
     #[cfg(test)]
     pub(crate) fn take_raw(&mut self, most: usize) -> usize {
         self.stream.read(&mut vec![0; most], &mut Vec::new()).unwrap_or(0)
     }
 
+    /// Bytes of memory that the stream holds, itself not counted.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbox.capacity() + self.outbox.capacity()

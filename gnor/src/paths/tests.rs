@@ -285,6 +285,17 @@ fn an_ssd_that_refuses_is_hopeless_only_while_no_other_may_come() {
     paths.take(1);
     assert_eq!((paths.hopeless(), paths.is_up(1)), (Some("no proof"), true));
     assert_eq!(paths.missing().collect::<Vec<_>>(), [(0, "no proof")]);
+    // It is dialled again, each time after twice the rest of the time before, up to the longest.
+    let (mut failed, mut rest) = (later, 2 * PACE.rest);
+    for _ in 0..6 {
+        let mut is_dialled = |after: Duration| paths.step(failed + after).contains(&Action::Dial(0));
+        assert!(!is_dialled(rest - Duration::from_millis(1)), "before {rest:?}");
+        assert!(is_dialled(rest), "after {rest:?}");
+        failed = failed + rest;
+        paths.unreached(failed, 0, "no proof".into(), true);
+        rest = PACE.most_rest.min(2 * rest);
+    }
+    assert_eq!(rest, PACE.most_rest);
 }
 
 #[test]

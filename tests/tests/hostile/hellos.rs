@@ -44,7 +44,7 @@ fn pair(up: &Up, guest: &Guest, (seed, slice): (u64, Duration)) -> (Rounds, Roun
     let attackers = [0, 1].map(|i| Attackers::start(daemon, time, 2 * seed + i, Some(Attack::Hellos)));
     std::thread::sleep(Duration::from_millis(100));
     let beside = call(guest, slice);
-    (alone, beside, attackers.into_iter().map(|attackers| attackers.wait().1).sum())
+    (alone, beside, attackers.into_iter().map(|attackers| attackers.wait().sent).sum())
 }
 
 /// The daemon computes a key exchange and a signature for each hello.

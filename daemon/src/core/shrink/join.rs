@@ -248,8 +248,8 @@ impl Core {
         }
     }
 
-    /// Connects to further SSDs that a map names. They have no room until they say how large they are. Returns
-    /// whether there are such SSDs.
+    /// Connects to further SSDs that a map names. They have no room until they say how large they are.
+    /// Returns whether there are such SSDs.
     pub(in crate::core) fn connect_named(&mut self, map: &AnyMap) -> bool {
         let AnyMap::Three(map) = map else { return false };
         let connected = self.members.connected();

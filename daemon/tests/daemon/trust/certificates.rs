@@ -89,6 +89,28 @@ fn a_certificate_of_the_ca_is_the_proof_and_no_other_is() {
     });
 }
 
+/// A daemon that is not the array's: it has no manager key, and no certificate of the CA.
+#[test]
+fn a_rogue_daemon_takes_calls_of_a_client_that_names_no_ca_and_of_no_other() {
+    let _deadline = Deadline::after(LIMIT);
+    let (ca, foreign) = (Ca::new(), Ca::new());
+    for tls in [None, Some(foreign.server(None))] {
+        let is_plain = tls.is_none();
+        let access = Access { tls, ..Access::default() };
+        let rogue = Daemon::start(ANY, SimArray::new(2).ports(), DaemonConfig { access, ..config() });
+        let rogue = rogue.unwrap();
+        run(async {
+            let names_the_ca = ca.endpoint(&rogue, Some(ca.issue("anna"))).connect().await;
+            assert!(names_the_ca.is_err(), "a client that names the CA talks to the array's daemon only");
+            if is_plain {
+                let mut names_none = Client::connect(&rogue, Some("anna")).await;
+                let id = names_none.register().await.expect("the rogue daemon takes its calls");
+                names_none.create("v", id).await.unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn with_a_ca_and_tokens_either_is_proof_and_they_must_agree() {
     let _deadline = Deadline::after(LIMIT);

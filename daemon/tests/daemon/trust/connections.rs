@@ -189,6 +189,32 @@ async fn map_of(client: &mut Client) -> bytes::Bytes {
     client.fleet.get_map(request).await.unwrap().into_inner().map
 }
 
+/// HTTP/2 reads nothing while it cannot write. Such a connection ends in time, too, and gives its place back.
+#[test]
+fn a_caller_that_reads_no_byte_loses_its_connection() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = DaemonConfig { keep_alive: Duration::from_millis(200), max_connections: 1, ..config() };
+    config.core.groups = 65_536;
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    let mut stream = std::net::TcpStream::connect(daemon.local_addr()).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    // A window of 2^31 - 1 bytes, for each stream and for the connection.
+    let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7F, 0xFF, 0xFF, 0xFF];
+    let window = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7F, 0xFE, 0, 0];
+    let mut greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    greeting.extend(settings.iter().chain(&window));
+    stream.write_all(&greeting).unwrap();
+    // Pings want answers, and none is read. The daemon ends the connection, or takes no more of them.
+    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(4096);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) && stream.write_all(&ping).is_ok() {}
+    assert!(begun.elapsed() < Duration::from_secs(20), "the daemon takes pings for ever");
+    run(async {
+        let mut next = Client::connect(&daemon, None).await;
+        next.register().await.expect("the place is free again");
+    });
+}
+
 /// One connection is bounded by its calls and by time. A thousand of them together would take gigabytes.
 #[test]
 fn answers_that_are_not_taken_are_bounded_in_sum_and_the_oldest_connection_ends() {

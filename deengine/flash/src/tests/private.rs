@@ -29,6 +29,12 @@ fn a_data_file_and_its_protected_memory_are_their_owners_alone() {
     let kept = Kept::create(&file, 8, 1).unwrap();
     kept.arm(owner()).unwrap();
     assert_eq!((mode(&path), mode(&memory_of(&path))), (0o600, 0o600));
+    // Its owner, or an earlier version, has given it another mode.
+    drop((kept, file));
+    set_mode(&path, 0o644);
+    let file = open(&path).unwrap();
+    assert_eq!(mode(&path), 0o644, "it stays as it is");
+    drop(file);
 }
 
 fn owner() -> KeptOwner {

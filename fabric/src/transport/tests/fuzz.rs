@@ -90,6 +90,14 @@ fn one_of(random: &mut Random, frame: &[u8], recorded: &[Vec<u8>]) -> Vec<u8> {
     frame
 }
 
+/// The end of a transfer that another client has, with data that has the right length and the right sum.
+fn end_of_another(any: u32, tag: u32) -> Vec<u8> {
+    let data = vec![any.to_le_bytes()[0]; 4096];
+    let (conn, sum, mut out) = (1 + any % 3, crate::tcp::data_sum(&data), VecDeque::new());
+    Frame::Done { conn, tag, status: COPY_OK, sum, data }.encode(&mut out);
+    Vec::from(out)
+}
+
 /// A transfer that a client other than the honest one may end, as it likes.
 fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion, honest: QueueKey) {
     let mut open = open_queues(puppet);
@@ -199,7 +207,10 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             let (mut client, far) = super::streams();
             array.add_peer(Wire::new(far).unwrap());
             for frame in &recorded {
-                let frame = one_of(&mut random, frame, &recorded);
+                let frame = match random.below(16) {
+                    0 => end_of_another(random.word(), honest.tag),
+                    _ => one_of(&mut random, frame, &recorded),
+                };
                 ask_for_a_transfer(&mut random, &puppet, &flash, honest.queue);
                 // The array may have closed the stream.
                 let _ = client.write_all(&frame);

@@ -169,7 +169,6 @@ impl Raw {
 
     /// Lets the operating system take what it takes of both ends, in real time, while the array's time stands
     /// still.
-    #[expect(clippy::disallowed_methods, reason = "the operating system takes bytes in real time")]
     fn until_nothing_moves(&mut self) {
         let (mut held, mut same) = (usize::MAX, 0);
         while same < 20 {
