@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! If the answers to a host, or to all, hold too many bytes, further ones wait. If the oldest of them is older
-//! than a second, its connection ends: a client that takes its answers has none that is old.
+//! If the answers to a host, or to all, hold too many bytes, further ones wait. If the oldest of them is
+//! older than a second, its connection ends: a client that takes its answers has none that is old.
 //!
 //! ```text
 //!   Watched (an answer) --poll_frame--> Piece, Piece, ...   of a connection: since when (Answers)

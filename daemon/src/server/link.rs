@@ -27,8 +27,8 @@ use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
-/// The same while commands are answered: an SSD counts Keep Alives alone. It takes a client for dead after 15 s,
-/// and the daemon asks for as many.
+/// The same while commands are answered: an SSD counts Keep Alives alone. It takes a client for dead after 15
+/// s, and the daemon asks for as many.
 const AT_WORK_MS: u64 = 5_000;
 /// The same for a connection that cannot be made again, such as one within the process. An SSD gives up a
 /// host after two minutes of silence.

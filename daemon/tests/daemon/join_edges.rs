@@ -261,3 +261,20 @@ fn an_ssd_that_goes_away_at_once_joins_when_it_is_back() {
     assert_eq!(bench.core.fleet().unwrap().groups_by_copies, [0, 0, 64]);
     all_maps_keep(&bench, 2);
 }
+
+/// The writer has not spoken to this daemon. For an SSD that gets its own places that does not matter.
+#[test]
+fn an_ssd_that_is_back_gets_its_places_and_no_writer_has_to_follow_a_share() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = open_array(4);
+    bench.ask(write("a", 7, 600_000)).unwrap();
+    bench.lose(3);
+    bench.run_for(DROP_MS + 100);
+    let (array, now) = (bench.array.clone(), bench.now);
+    let mut bench = Bench::cold_with(&array, now, apart());
+    bench.run_for(20_000);
+    bench.find(3);
+    bench.run_for(20_000);
+    assert_eq!(states(&bench), [State3::In; 4]);
+    bench.ask(renew("a", 7, 1, 60_000)).unwrap();
+}

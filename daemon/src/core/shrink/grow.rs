@@ -259,7 +259,7 @@ impl Core {
     }
 
     /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
-    /// draw chooses, of which spares come first if they are to. The second map has no places that no volume uses.
+    /// draw chooses. Spares may come first in it. The second map has no places that no volume uses.
     fn choose(
         &self,
         now: u64,

@@ -5,9 +5,9 @@
 //!   guest, or in with few places --writers follow and reach it--> spread: comes in --filled--> serve_all
 //! ```
 //! The ways of a drain serve it: an incoming place each, writers first, the check for room. There is one such
-//! SSD at a time, and none while an SSD leaves or places fill. So the map says by itself what its incoming
-//! places are for. One that takes over a place of an SSD of weight [`LEAVES`] is of a drain. Each other one
-//! is of an SSD that takes its share.
+//! SSD at a time, and none while an SSD leaves, places fill, or places are empty. So the map says by itself
+//! what its incoming places are for. One that takes over a place of an SSD of weight [`LEAVES`] is of a
+//! drain. Each other one is of an SSD that takes its share.
 
 use super::LEAVES;
 use super::state::SearchedBy;
@@ -28,11 +28,19 @@ pub(in crate::core) struct Spread {
     pub(super) ssd: Option<(u16, u64)>,
     /// A search by these found nothing.
     found_none: Option<SearchedBy>,
-    /// In the map of this epoch none of these SSDs lacks its share, while these leave. A look at all rows
-    /// takes long, and each answer of an SSD asks for one.
-    none_lacks: Option<(u64, Vec<(u16, u32)>, SsdSet)>,
+    /// A look that found no SSD without its share.
+    none_lacks: Option<Looked>,
     /// What it waits for.
     waits: Option<String>,
+}
+
+/// What a look goes by. A look at all rows takes long, and each answer of an SSD asks for one.
+#[derive(PartialEq, Eq, Debug)]
+struct Looked {
+    epoch: u64,
+    /// The SSDs that may take places, with their incarnations.
+    comers: Vec<(u16, u32)>,
+    leaving: SsdSet,
 }
 
 impl Core {
@@ -98,11 +106,11 @@ impl Core {
     /// As [`Self::lacks_its_share`], which is asked once for each map and the SSDs that are there.
     fn look_who_lacks(&mut self, map: &FleetMap3) -> Option<(u16, u32)> {
         let comers = self.comers(map);
-        let by = (map.epoch, comers, self.leaving(map));
+        let by = Looked { epoch: map.epoch, comers, leaving: self.leaving(map) };
         if self.changes.spread.none_lacks.as_ref() == Some(&by) {
             return None;
         }
-        let lacks = self.lacks_its_share(map, &by.1);
+        let lacks = self.lacks_its_share(map, &by.comers);
         self.changes.spread.none_lacks = if lacks.is_none() { Some(by) } else { None };
         lacks
     }
@@ -111,7 +119,9 @@ impl Core {
     fn lacks_its_share(&self, map: &FleetMap3, comers: &[(u16, u32)]) -> Option<(u16, u32)> {
         let is_busy =
             |row: &Row3| row.incoming.is_some() || row.places.iter().flatten().any(|place| place.filling);
-        if comers.is_empty() || !self.leaving(map).is_empty() || map.rows.iter().any(is_busy) {
+        // Holes come first: for its own ones an SSD that is back needs no writer that follows.
+        let has_holes = self.changes.has_holes;
+        if comers.is_empty() || has_holes || !self.leaving(map).is_empty() || map.rows.iter().any(is_busy) {
             return None;
         }
         let mut has = vec![0u64; map.ssds.len()];
