@@ -291,7 +291,7 @@ fn an_ssd_that_refuses_is_hopeless_only_while_no_other_may_come() {
         let mut is_dialled = |after: Duration| paths.step(failed + after).contains(&Action::Dial(0));
         assert!(!is_dialled(rest - Duration::from_millis(1)), "before {rest:?}");
         assert!(is_dialled(rest), "after {rest:?}");
-        failed = failed + rest;
+        failed += rest;
         paths.unreached(failed, 0, "no proof".into(), true);
         rest = PACE.most_rest.min(2 * rest);
     }

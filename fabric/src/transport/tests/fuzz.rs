@@ -90,10 +90,12 @@ fn one_of(random: &mut Random, frame: &[u8], recorded: &[Vec<u8>]) -> Vec<u8> {
     frame
 }
 
-/// The end of a transfer that another client has, with data that has the right length and the right sum.
-fn end_of_another(any: u32, tag: u32) -> Vec<u8> {
-    let data = vec![any.to_le_bytes()[0]; 4096];
-    let (conn, sum, mut out) = (1 + any % 3, crate::tcp::data_sum(&data), VecDeque::new());
+/// The end of the honest client's transfer or of a later one. Its data has the right length and the right
+/// sum.
+fn fitting_end(random: &mut Random, honest: u32) -> Vec<u8> {
+    let data = vec![LANDED; 4096];
+    let (conn, tag) = (1 + random.word() % 2, honest.wrapping_add(random.word() % 16));
+    let (sum, mut out) = (crate::tcp::data_sum(&data), VecDeque::new());
     Frame::Done { conn, tag, status: COPY_OK, sum, data }.encode(&mut out);
     Vec::from(out)
 }
@@ -134,6 +136,8 @@ fn let_in(array: &mut RcTransport, puppet: &Puppet, now: &mut Time, seed: u64) -
 /// Where the data of the honest client goes, and what is there before.
 const HONEST_AT: u64 = 8192;
 const BEFORE: [u8; 4096] = [0x5A; 4096];
+/// What other clients send, as far as it fits a transfer of theirs.
+const LANDED: u8 = 0x77;
 
 /// An honest client whose data the array has asked for.
 struct Honest {
@@ -194,7 +198,7 @@ impl Honest {
 #[test]
 fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
     let _deadline = deadline();
-    let recorded = recorded();
+    let (recorded, mut landed) = (recorded(), 0);
     seeds(150, |seed| {
         let mut random = Random::new(seed);
         let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
@@ -208,7 +212,7 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             array.add_peer(Wire::new(far).unwrap());
             for frame in &recorded {
                 let frame = match random.below(16) {
-                    0 => end_of_another(random.word(), honest.tag),
+                    0 => fitting_end(&mut random, honest.tag),
                     _ => one_of(&mut random, frame, &recorded),
                 };
                 ask_for_a_transfer(&mut random, &puppet, &flash, honest.queue);
@@ -219,6 +223,9 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             streams.push(client);
         }
         assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
+        let mut first = [0];
+        flash.read(0, &mut first);
+        landed += u32::from(first[0] == LANDED);
         let late = let_in(&mut array, &puppet, &mut now, seed);
         puppet.seen().on_submit.clear();
         honest.ends_its_transfer(&mut array, &puppet, &flash, &mut now, seed);
@@ -232,4 +239,5 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
         }
         panic!("seed {seed}: {} transfers and some connections stay", array.transfers.len());
     });
+    assert!(landed > 0, "no other client has ended a transfer of its own");
 }
