@@ -186,6 +186,55 @@ fn without_room_for_its_share_the_ssd_waits_and_says_what_is_missing() {
     has_its_share(&bench, 4, 2, 1);
 }
 
+/// Otherwise each hole that a spare cannot take would stay.
+#[test]
+fn spares_that_are_away_or_small_hold_no_rebuild_up() {
+    let _deadline = Deadline::after(LIMIT);
+    for (weight, bytes, goes) in [(1 << 16, SSD_BYTES, true), (1 << 14, SSD_BYTES / 4, false)] {
+        let mut bench = open_array(5);
+        bench.ask(create_with("large", 400_000, None)).unwrap();
+        let says = SsdSays { capacity_bytes: bytes, ..add(5).found.unwrap().says.unwrap() };
+        let found = Some(Found { ssd: 5, says: Some(says), array: None, volume: None });
+        let outcome = call(&mut bench, Add { spare: true, weight, found, ..add(5) });
+        assert_eq!(outcome, Ok(Reply::Joins { ssd: 5, is_done: true }));
+        bench.run_for(20_000);
+        assert_eq!(states(&bench)[5], State3::Spare);
+        if goes {
+            bench.lose(5);
+            bench.run_for(5_000);
+        }
+        bench.lose(2);
+        bench.run_for(120_000);
+        let counts = bench.core.fleet().unwrap().groups_by_copies;
+        assert_eq!(counts, [0, 0, 64], "goes: {goes}; {:?}", states(&bench));
+        all_maps_keep(&bench, 2);
+    }
+}
+
+/// A weight that an SSD had once is not in the map any more when it comes back.
+#[test]
+fn a_small_ssd_that_left_takes_part_again_with_what_it_has_room_for() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = open_array(4);
+    let says = SsdSays { capacity_bytes: SSD_BYTES / 4, ..add(4).found.unwrap().says.unwrap() };
+    let found = || Some(Found { ssd: 4, says: Some(says), array: None, volume: None });
+    let outcome = call(&mut bench, Add { weight: 1 << 14, found: found(), ..add(4) });
+    assert_eq!(outcome, Ok(Reply::Joins { ssd: 4, is_done: true }));
+    bench.array.ssd(4).lacks_bytes = SSD_BYTES / 4 * 3;
+    bench.run_for(60_000);
+    assert_eq!((states(&bench)[4], newest(&bench).ssds[4].weight), (State3::In, 1 << 14));
+    done(bench.ask(drain(4)));
+    bench.run_for(60_000);
+    assert_eq!(states(&bench)[4], State3::Out);
+    done(bench.ask(resume(4)));
+    bench.run_for(60_000);
+    assert_eq!((states(&bench)[4], newest(&bench).ssds[4].weight), (State3::In, 1 << 14));
+    // The others' size counts by its weight: one with a whole share must be as large as they are.
+    let says = SsdSays { capacity_bytes: SSD_BYTES / 4, ..add(5).found.unwrap().says.unwrap() };
+    let found = Some(Found { ssd: 5, says: Some(says), array: None, volume: None });
+    refused(&call(&mut bench, Add { found, ..add(5) }), FailedPrecondition, &["--weight 0.25"]);
+}
+
 #[test]
 fn an_ssd_that_cannot_join_is_refused_with_numbers_and_the_remedy() {
     let _deadline = Deadline::after(LIMIT);
@@ -215,6 +264,12 @@ fn an_ssd_that_cannot_join_is_refused_with_numbers_and_the_remedy() {
         (at("host:0"), InvalidArgument, vec!["HOST:PORT"]),
         (at(&format!("{}:1", "h".repeat(70))), InvalidArgument, vec!["72 bytes, and 71"]),
         (Add { weight: 1, ..add(4) }, InvalidArgument, vec!["use 0.01 to 100"]),
+        (at("0.0.0.0:4424"), InvalidArgument, vec!["any machine"]),
+        (
+            Add { found: Some(Found { ssd: 5, ..add(4).found.unwrap() }), ..add(4) },
+            FailedPrecondition,
+            vec!["another SSD was added meanwhile"],
+        ),
     ];
     for (add, code, words) in cases {
         refused(&call(&mut bench, add), code, &words);
@@ -228,6 +283,8 @@ fn an_ssd_that_cannot_join_is_refused_with_numbers_and_the_remedy() {
     let mut bench = Bench::cold_with(&array, now, apart());
     bench.run_for(20_000);
     refused(&call(&mut bench, add(4)), AlreadyExists, &["SSD 4 of this array is there"]);
+    let far = Add { address: "192.0.2.1:4425".into(), ..add(5) };
+    refused(&call(&mut bench, far), InvalidArgument, &["127.0.0.1:4424", "from its own machine only"]);
 }
 
 #[test]
