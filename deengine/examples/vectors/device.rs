@@ -193,6 +193,8 @@ impl Device {
 
     fn go_to(&mut self, now_ns: u64) {
         self.now = self.now.max(Time::from_ns(now_ns));
+        // All hosts keep their connections alive.
+        self.worker.resumed(self.now);
     }
 
     fn submit(&mut self, queue: QueueKey, token: u32, sqe: &Sqe) {
