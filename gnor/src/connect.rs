@@ -64,7 +64,11 @@ impl Channel {
         let channel = Self::unconnected(node, session.ports(), session.ssds(), pool_bytes)?;
         channel.connect(session)?;
         channel.let_pool_grow();
-        tracing::debug!("a channel with room for {} SSDs is open after {:?}", channel.ssds(), begun.elapsed());
+        tracing::debug!(
+            "a channel with room for {} SSDs is open after {:?}",
+            channel.ssds(),
+            begun.elapsed()
+        );
         Ok(channel)
     }
 
