@@ -4,8 +4,9 @@
 //! its caller has proven itself. Where the daemon asks for no proof, it is admitted when the caller opens a
 //! volume.
 
-use super::answers::{Answers, Ledger};
+use super::answers::Answers;
 use super::hello::{Hellos, Wire};
+use super::ledger::{Account, Ending, Ledger};
 use super::runtime::Input;
 use atomic_waker::AtomicWaker;
 use gnstor_fabric::tcp::{Place, Places};
@@ -38,6 +39,8 @@ pub(super) struct Bounds {
     pub(super) of_host: usize,
     /// Bytes of answers on their way, to all clients.
     pub(super) answer_bytes: usize,
+    /// Bytes of requests that are not complete, of all clients.
+    pub(super) request_bytes: usize,
     /// Longest time without a byte from a client, of which its answers to keep-alive pings are some. As long
     /// an answer may be on its way.
     pub(super) silence: Duration,
@@ -60,6 +63,11 @@ impl Connection {
         &self.guard.answers
     }
 
+    /// Where the bytes of its requests count.
+    pub(super) fn requests(&self) -> &Account {
+        &self.guard.requests
+    }
+
     pub(super) fn certificate(&self) -> Option<&[u8]> {
         self.certificate.as_deref()
     }
@@ -78,6 +86,8 @@ impl Connection {
 struct Guard {
     id: u64,
     answers: Answers,
+    requests: Account,
+    ending: Arc<Ending>,
     inputs: mpsc::UnboundedSender<Input>,
     _permit: OwnedSemaphorePermit,
     place: Place,
@@ -120,14 +130,11 @@ impl Stream {
                 "another client needs the connection",
             ));
         }
-        if guard.answers.must_end() {
-            tracing::debug!(
-                connection = guard.id,
-                "its host's answers hold too much, and its own are oldest"
-            );
+        if guard.ending.must_end() {
+            tracing::debug!(connection = guard.id, "its host holds too much, and its own bytes are oldest");
             return Poll::Ready(Error::new(
                 ErrorKind::ConnectionAborted,
-                "the client does not take its answers, and others need their memory",
+                "the client leaves requests or answers half done, and others need their memory",
             ));
         }
         if self.deadline.as_mut().poll(cx).is_ready() {
@@ -240,7 +247,8 @@ pub(super) fn incoming(
         let permits = Arc::new(Semaphore::new(bounds.connections));
         // The permits bound the sum.
         let places = Places::new(usize::MAX, bounds.of_host);
-        let ledger = Arc::new(Ledger::new(bounds.answer_bytes));
+        let answer_bytes = Arc::new(Ledger::new(bounds.answer_bytes));
+        let request_bytes = Arc::new(Ledger::new(bounds.request_bytes));
         let accept = async {
             // 0 means calls without a connection.
             for id in 1.. {
@@ -249,11 +257,15 @@ pub(super) fn incoming(
                 let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();
                 let waker = Arc::new(AtomicWaker::new());
-                let answers = Answers::new(Arc::clone(&ledger), place.host_address(), Arc::clone(&waker));
+                let ending = Ending::new(Arc::clone(&waker));
+                let account =
+                    |ledger| Account::new(Arc::clone(ledger), place.host_address(), Arc::clone(&ending));
+                let answers = Answers::new(account(&answer_bytes));
+                let requests = account(&request_bytes);
                 let inputs = inputs.clone();
                 let bell = Arc::clone(&waker);
                 place.on_news(move || bell.wake());
-                let guard = Guard { id, answers, inputs, _permit: permit, place, waker };
+                let guard = Guard { id, answers, requests, ending, inputs, _permit: permit, place, waker };
                 let connection = Connection { guard: Arc::new(guard), certificate: None };
                 let silence = bounds.silence;
                 let deadline = Box::pin(tokio::time::sleep(HELLO.min(silence)));

@@ -38,6 +38,9 @@ pub struct DaemonConfig {
     /// Most bytes of answers that clients have not taken yet; of one host three quarters. Beyond them the
     /// connection of the oldest answer ends.
     pub max_answer_bytes: usize,
+    /// Most bytes of requests that clients have begun and not sent whole; of one host three quarters. Beyond
+    /// them the connection of the oldest request ends.
+    pub max_request_bytes: usize,
 }
 
 impl Default for DaemonConfig {
@@ -55,6 +58,7 @@ impl Default for DaemonConfig {
             max_connections: 2048,
             max_host_connections: 1536,
             max_answer_bytes: 128 << 20,
+            max_request_bytes: 64 << 20,
         }
     }
 }
@@ -70,6 +74,7 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let daemon = DaemonConfig::default();
         assert_eq!((daemon.max_connections, daemon.max_host_connections), (2048, 1536));
+        assert_eq!((daemon.max_answer_bytes >> 20, daemon.max_request_bytes >> 20), (128, 64));
         assert_eq!(3 * daemon.keep_alive, Duration::from_secs(60), "three probes without an answer");
         let quotas = daemon.core.quotas;
         assert_eq!((quotas.connection_ids, quotas.principal_ids), (64, 4096));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layer around the services: deadlines of calls, and the code for messages that cannot be decoded. It
-//! also bounds the time in which a client must take its answer.
+//! also bounds the time in which a client must take its answer, and what requests may hold.
 
 use super::accept::Connection;
 
@@ -65,6 +65,10 @@ where
                 Some(connection) => connection.answers().watched(response),
                 None => response,
             }
+        };
+        let request = match connection_of(request.extensions()).map(|of| of.requests().clone()) {
+            Some(account) => super::requests::counted(request, &account),
+            None => request,
         };
         let answer = self.0.call(request);
         Box::pin(async move {

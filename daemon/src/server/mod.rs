@@ -7,6 +7,8 @@
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
 //!   hello     TLS handshakes, on a thread of their own
+//!   requests  requests that are not complete
+//!   ledger    bytes of answers and requests, of each host and of all
 //!   gate      deadlines of calls, codes of bad messages
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
@@ -25,11 +27,13 @@ mod config;
 mod fleet;
 mod gate;
 mod hello;
+mod ledger;
 pub mod link;
 mod look;
 mod messages;
 mod publish;
 mod repairs;
+mod requests;
 mod runtime;
 mod service;
 mod ssds;
@@ -56,6 +60,8 @@ use tonic::service::interceptor::InterceptedService;
 const STREAMS: u32 = 32;
 /// Longest message of a client: the longest Create is far below it.
 const MESSAGE_BYTES: usize = 64 << 10;
+/// Bytes of requests that a connection, and each of its calls, may send before the daemon has read them.
+const WINDOW: u32 = 64 << 10;
 /// Longest header list of a call.
 const HEADER_BYTES: u32 = 16 << 10;
 
@@ -193,6 +199,7 @@ async fn serve_grpc(
         connections: config.max_connections,
         of_host: config.max_host_connections,
         answer_bytes: config.max_answer_bytes,
+        request_bytes: config.max_request_bytes,
         silence: config.keep_alive * 3,
     };
     let Entrance { listener, inputs } = entrance;
@@ -201,6 +208,8 @@ async fn serve_grpc(
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(config.keep_alive))
         .http2_keepalive_timeout(Some(config.keep_alive))
+        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(WINDOW)
         .max_concurrent_streams(STREAMS)
         .concurrency_limit_per_connection(STREAMS as usize)
         .http2_max_header_list_size(HEADER_BYTES)

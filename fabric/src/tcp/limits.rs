@@ -12,7 +12,7 @@ pub const OUTBOX_BYTES: usize = 512 << 10;
 /// stops reading earlier could wait for an array that waits for it.
 pub const CLIENT_OUTBOX_BYTES: usize = 8 << 20;
 /// The limit of an outbox, and of a read, while the peer has proven nothing. It is also the limit while the
-/// connections of its host hold [`HOST_HELD`], or all hold [`HELD`].
+/// connections of its host hold [`HOST_HELD`], or [`SPARED_HELD`] while all hold [`HELD`].
 pub const FEW_BYTES: usize = 2 * super::MAX_DATA;
 /// If an outbox exceeds this size, the connection ends at once. Only responses can fill it so far.
 pub const MOST_OUTBOX_BYTES: usize = 4 * CLIENT_OUTBOX_BYTES;
@@ -39,6 +39,8 @@ pub const IDLE: Span = Span::from_ms(60_000);
 pub const CONNECTIONS: usize = 16_384;
 /// Bytes from and for peers that a listener's connections hold, without the first [`FEW_BYTES`] of each.
 pub const HELD: usize = 128 << 20;
+/// The most that all hold: beyond [`HELD`] only what each host may hold in any case.
+pub const MOST_HELD: usize = HELD / 2 * 3;
 /// TLS handshakes of a listener that are under way.
 pub const HANDSHAKES: usize = 1024;
 
@@ -47,6 +49,8 @@ pub const HANDSHAKES: usize = 1024;
 pub const HOST_CONNECTIONS: usize = CONNECTIONS / 4 * 3;
 /// Bytes that they hold.
 pub const HOST_HELD: usize = HELD / 4 * 3;
+/// Bytes that they may hold though other hosts hold [`HELD`], as long as all hold less than [`MOST_HELD`].
+pub const SPARED_HELD: usize = 2 * OUTBOX_BYTES;
 /// TLS handshakes that are under way.
 pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
 /// Queue pairs of one SSD, which has 65,536, and ids for 16,384 controllers.

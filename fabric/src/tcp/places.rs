@@ -12,7 +12,7 @@
 //! oldest connection on which no client has proven itself gives way to a new one.
 
 use super::host::{Host, Notice, lock};
-use super::limits::{HELD, HOST_HELD};
+use super::limits::{HELD, HOST_HELD, MOST_HELD, SPARED_HELD};
 use rustc_hash::FxHashMap as HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -142,9 +142,11 @@ impl Place {
         self.of_this = now;
     }
 
-    /// Whether the connections of its host, or of all hosts, hold as much as they may.
+    /// Whether the connections of its host hold as much as they may. If all hold too much, a host that holds
+    /// little may still hold more: two greedy hosts do not slow the others.
     pub(super) fn is_scarce(&self) -> bool {
-        self.host.held().load(Ordering::Relaxed) >= HOST_HELD || self.held.load(Ordering::Relaxed) >= HELD
+        let (host, all) = (self.host.held().load(Ordering::Relaxed), self.held.load(Ordering::Relaxed));
+        host >= HOST_HELD || all >= HELD && host >= SPARED_HELD || all >= MOST_HELD
     }
 
     /// The account of its host.

@@ -4,7 +4,7 @@
 mod tls;
 
 use super::frame::{Frame, MAX_DATA, MAX_FRAME};
-use super::limits::{FEW_BYTES, HELD, HOST_HELD, OUTBOX_BYTES};
+use super::limits::{FEW_BYTES, HELD, HOST_HELD, MOST_HELD, OUTBOX_BYTES, SPARED_HELD};
 use super::places::Places;
 use super::wire::Wire;
 use gnstor_base::testing::deadline;
@@ -93,7 +93,15 @@ fn where_memory_is_scarce_a_stream_holds_little_for_its_peer() {
     assert!(!elsewhere.is_scarce(), "another host has its own part");
     elsewhere.count_held(HELD - HOST_HELD);
     assert!(elsewhere.is_scarce(), "all hosts together");
-    drop(elsewhere);
+    let mut small = places.take("192.0.2.3".parse().unwrap()).unwrap();
+    small.count_held(SPARED_HELD - 1);
+    assert!(!small.is_scarce(), "two greedy hosts leave something to each other one");
+    small.count_held(SPARED_HELD);
+    assert!(small.is_scarce(), "but not more");
+    elsewhere.count_held(MOST_HELD - HOST_HELD);
+    small.count_held(0);
+    assert!(small.is_scarce(), "all hosts hold the most");
+    drop((elsewhere, small));
     // What a stream held counts no more when it ends.
     others.truncate(1);
     assert!(wire.has_room());

@@ -139,10 +139,15 @@ impl Map {
             let incoming = row.incoming?;
             Some((row.places[usize::from(incoming.place)].ssd()?, incoming.ssd))
         };
-        let pairs: Vec<(SsdId, SsdId)> = self.rows.iter().filter_map(comes_in).collect();
-        let leaves =
-            |leaves: &SsdId| pairs.iter().all(|(of, incoming)| of != leaves || filled.contains(*incoming));
-        let leave: SsdSet = pairs.iter().map(|(of, _)| *of).filter(leaves).collect();
+        // A map has tens of thousands of rows, so each is looked at once.
+        let (mut leave, mut stay) = (SsdSet::EMPTY, SsdSet::EMPTY);
+        for (of, incoming) in self.rows.iter().filter_map(comes_in) {
+            leave = leave.with(of);
+            if !filled.contains(incoming) {
+                stay = stay.with(of);
+            }
+        }
+        let leave: SsdSet = leave.iter().filter(|&ssd| !stay.contains(ssd)).collect();
         for row in &mut self.rows {
             let Some(incoming) = row.incoming else { continue };
             let place = &mut row.places[usize::from(incoming.place)];

@@ -83,6 +83,17 @@ mod tests {
         assert_eq!(part.rows[0].first(), Some(3), "the first has gone");
     }
 
+    /// A daemon answers no call meanwhile. If each row asked all others, this would take hours.
+    #[test]
+    fn an_ssd_takes_over_in_a_large_map_at_once() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut map = two_rows();
+        map.rows = map.rows.iter().copied().cycle().take(1 << 19).collect();
+        let places: Vec<_> = [Some(1), Some(0)].into_iter().cycle().take(1 << 19).collect();
+        let after = map.spread(3, 1, &places, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
+        assert!(after.rows.iter().all(|row| row.incoming.is_none() && row.members().contains(3)));
+    }
+
     #[test]
     fn it_takes_no_place_that_does_not_serve_and_none_where_it_is() {
         let _deadline = Deadline::after(LIMIT);

@@ -245,6 +245,60 @@ fn answers_that_are_not_taken_are_bounded_in_sum_and_the_oldest_connection_ends(
     });
 }
 
+/// Begins so many calls, and sends half of the message of each.
+async fn half_done(daemon: &Daemon, calls: usize, bytes: usize) -> tokio::task::JoinHandle<()> {
+    let stream = tokio::net::TcpStream::connect(daemon.local_addr()).await.unwrap();
+    let (h2, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(async { drop(connection.await) });
+    let mut bodies = Vec::new();
+    for _ in 0..calls {
+        let request = http::Request::post(format!("http://{}/gnstor.v1.Volumes/Create", daemon.local_addr()))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .unwrap();
+        let Ok(mut h2) = h2.clone().ready().await else { break };
+        let Ok((response, mut body)) = h2.send_request(request, false) else { break };
+        let mut frame = vec![0];
+        bytes::BufMut::put_u32(&mut frame, u32::try_from(2 * bytes).unwrap());
+        frame.resize(5 + bytes, 0);
+        body.send_data(frame.into(), false).ok();
+        bodies.push((response, body));
+    }
+    tokio::spawn(async move {
+        connection.await.ok();
+        drop(bodies);
+    })
+}
+
+/// One connection is bounded by its calls. Thousands of them together would take gigabytes.
+#[test]
+fn requests_that_are_not_sent_whole_are_bounded_in_sum_and_the_oldest_connection_ends() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = DaemonConfig { max_request_bytes: 1 << 20, ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut live = Client::connect(&daemon, None).await;
+        let a = live.register().await.unwrap();
+        let (calls, bytes) = (8, 16 << 10);
+        // A host has three quarters of the megabyte: these connections want twice that.
+        let (count, fit) = (12, (3 << 18) / (8 * (16 << 10)));
+        let mut held = Vec::new();
+        for _ in 0..count {
+            held.push(half_done(&daemon, calls, bytes).await);
+        }
+        let there = || held.iter().map(|ended| !ended.is_finished()).collect::<Vec<_>>();
+        let until = Instant::now() + Duration::from_secs(5);
+        while there().iter().filter(|&&is_there| is_there).count() > fit {
+            assert!(Instant::now() < until, "the requests stay: {:?}", there());
+            // A request that finds no room ends the oldest one.
+            live.create("v", a).await.expect("a client that sends its requests whole is served");
+            live.delete("v", a).await.expect("and its connection stays");
+        }
+        assert!(!there()[0] && there()[count - 1], "the oldest ends: {:?}", there());
+    });
+}
+
 #[test]
 fn connections_are_bounded_and_a_place_is_free_again() {
     let _deadline = Deadline::after(LIMIT);
