@@ -227,6 +227,7 @@ pub(super) fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
 /// In a process of its own, as the environment is shared by all tests.
 #[test]
 fn campaigns_begin_with_the_seed_of_the_environment() {
+    let _deadline = crate::deadline::deadline();
     let this = std::env::current_exe().expect("the path of the test binary");
     for test in [
         "campaign::every_permit_is_spent",

@@ -72,6 +72,7 @@ fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
 /// A new command is in the page of commands and effects, and so in what the fuzzers send.
 #[test]
 fn every_opcode_of_the_protocol_is_fuzzed() {
+    let _deadline = crate::deadline::deadline();
     let sources = [include_str!("../../../proto/src/vendor.rs"), include_str!("../../../proto/src/nvme.rs")];
     let (all, mut named) = (all(), 0);
     for module in ["mod opcode {", "mod admin {", "mod io {"] {

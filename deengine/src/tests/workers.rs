@@ -178,6 +178,7 @@ fn a_revocation_that_is_complete_is_so_on_every_core() {
 
 #[test]
 fn an_ssd_is_divided_among_at_least_one_core() {
+    let _deadline = crate::deadline::deadline();
     for (asked, made) in [(0, 1), (1, 1), (255, 255), (256, 1)] {
         let preset = Preset::by_name("null").unwrap();
         let capacity_bytes = 64 * 4096;

@@ -21,6 +21,7 @@
 //! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue
 //! pairs go into error. Its memory is given back when nothing moves through it any more.
 
+mod alarm;
 mod clients;
 mod engine_load;
 mod frame;
@@ -32,6 +33,7 @@ mod queue;
 mod tls;
 mod wire;
 
+pub(crate) use alarm::Alarm;
 pub use engine_load::{EngineLoad, StreamSlot};
 pub use frame::{Frame, MAX_DATA, data_sum};
 pub use peer::PeerExecutor;
@@ -39,7 +41,6 @@ pub(crate) use peer::Regions;
 pub use places::{NoPlace, Place, Places};
 pub use queue::lengthen_queue;
 pub use tls::{Callers, ClientTls, ServerTls};
-pub(crate) use wire::Alarm;
 pub use wire::Wire;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Buffers have the size that is in use. The streams of a thread share its one read buffer. A stream keeps
 //! only the bytes of frames that have not arrived whole, or that its peer has not taken.
 
+use super::alarm::Alarm;
 use super::frame::{Frame, MAX_FRAME};
 use super::limits::{CLIENT_OUTBOX_BYTES, End, FEW_BYTES, MOST_OUTBOX_BYTES, STALL};
 use super::places::Place;
@@ -13,12 +14,10 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest number of bytes that one system call reads.
@@ -26,52 +25,6 @@ const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-}
-
-/// Streams with something to send, by their tokens, for the transport that polls them.
-#[derive(Default)]
-pub(crate) struct Alarm {
-    rung: AtomicBool,
-    tokens: Mutex<Vec<u32>>,
-    /// Ends the sleep of the transport's thread.
-    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Alarm").field("rung", &self.rung).finish_non_exhaustive()
-    }
-}
-
-impl Alarm {
-    /// Sets what wakes the transport's thread. Only the first call counts.
-    pub(crate) fn ring_by(&self, bell: impl Fn() + Send + Sync + 'static) {
-        _ = self.bell.set(Box::new(bell));
-    }
-
-    /// As [`Self::ring`], on any thread: that of the transport may sleep.
-    fn ring_and_wake(&self, token: u32) {
-        self.ring(token);
-        if let Some(bell) = self.bell.get() {
-            bell();
-        }
-    }
-
-    /// On the transport's thread, which looks before it sleeps.
-    fn ring(&self, token: u32) {
-        self.tokens.lock().expect("no panic while held").push(token);
-        // Pairs with the acquire in `take`: a transport that sees the flag finds the token.
-        self.rung.store(true, Ordering::Release);
-    }
-
-    /// Hands over the tokens since the last call.
-    #[inline]
-    pub(crate) fn take(&self, mut each: impl FnMut(u32)) {
-        if self.rung.load(Ordering::Acquire) {
-            self.rung.store(false, Ordering::Relaxed);
-            self.tokens.lock().expect("no panic while held").drain(..).for_each(&mut each);
-        }
-    }
 }
 
 /// A TCP stream that never blocks, with TLS or without.

@@ -64,6 +64,7 @@ fn recorded() -> Vec<Vec<u8>> {
 /// The data are functions of the numbers above. `GNSTOR_WRITE_CORPUS=1` writes the file anew.
 #[test]
 fn the_corpus_is_what_hosts_send_with_connect() {
+    let _deadline = crate::deadline::deadline();
     let data = recorded();
     if std::env::var_os("GNSTOR_WRITE_CORPUS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/connect.bin");

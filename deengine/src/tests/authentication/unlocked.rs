@@ -9,6 +9,7 @@ const STRANGERS: u32 = 10;
 
 #[test]
 fn the_lock_of_an_ssd_is_free_while_it_computes_powers() {
+    let _deadline = crate::deadline::deadline();
     // Where other programs compute, a thread may lose its core while it has the lock. Then it tries again.
     let mostly_free = || {
         let (free, tries) = free_of_looks();

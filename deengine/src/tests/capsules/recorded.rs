@@ -180,6 +180,7 @@ fn recorded() -> Vec<Vec<u8>> {
 /// The capsules are functions of the numbers above. `GNSTOR_WRITE_CORPUS=1` writes the file anew.
 #[test]
 fn the_corpus_has_of_each_opcode_a_capsule_that_is_taken_and_one_that_is_refused() {
+    let _deadline = crate::deadline::deadline();
     let capsules = recorded();
     if std::env::var_os("GNSTOR_WRITE_CORPUS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/capsules.bin");
