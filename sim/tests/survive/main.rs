@@ -2,7 +2,6 @@
 //! A short campaign of `gnstor sim survive`, seeds that once failed, and that a seed is repeatable.
 //!
 //! `GNSTOR_SEEDS=N` plays N seeds in place of the short campaign, and `GNSTOR_SEED=N` begins at another one.
-//! With these and `GNSTOR_PLANTED=NAME` `scripts/planted-survive` counts the seeds that a mistake takes.
 
 use gnstor_base::testing::deadline;
 use gnstor_sim::survive::stats::{Fault, Path, Stats};
@@ -50,9 +49,6 @@ fn clean(seed: u64) -> Outcome {
 #[test]
 fn a_short_campaign_breaks_no_promise_and_meets_faults_of_each_kind() {
     let _deadline = deadline();
-    if let Ok(mistake) = std::env::var("GNSTOR_PLANTED") {
-        gnstor_sim::survive::planted::plant(&mistake).unwrap();
-    }
     let first = number("GNSTOR_SEED").unwrap_or(1);
     let count = number("GNSTOR_SEEDS").unwrap_or(SEEDS);
     let mut stats = Stats::default();

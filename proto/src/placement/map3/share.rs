@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 impl FleetMap3 {
     /// For each row the place that the SSD takes over, if there is one. `weights` has the weight of each SSD;
     /// one with 0 has no share. Only places that serve are taken over, in rows where the SSD is not and where
-    /// no other SSD comes in. No row gets fewer nodes.
+    /// no other SSD comes in. The first places of a row, which volumes use, get no fewer nodes.
     pub fn share(&self, ssd: u16, weights: &[u32]) -> Vec<Option<u8>> {
         let mut taken = vec![None; self.rows.len()];
         let all: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
@@ -65,9 +65,13 @@ impl FleetMap3 {
         let place = row.places[column].filter(|place| !place.filling && row.incoming.is_none())?;
         let is_there = row.places.iter().flatten().any(|at| at.ssd == ssd);
         let node = |ssd: u16| self.ssds.get(usize::from(ssd)).map(|known| known.node);
-        let others = || row.places.iter().enumerate().filter(|(at, _)| *at != column);
-        let is_on = |of: u16| others().any(|(_, at)| at.is_some_and(|at| node(at.ssd) == node(of)));
-        let keeps_nodes = !is_on(ssd) || is_on(place.ssd);
+        let is_on = |of: u16, replicas: usize| {
+            let others = row.places[..replicas].iter().enumerate().filter(|(at, _)| *at != column);
+            others.into_iter().any(|(_, at)| at.is_some_and(|at| node(at.ssd) == node(of)))
+        };
+        // A volume of fewer replicas than the row has places uses the first ones.
+        let keeps_nodes = (column + 1..=row.places.len())
+            .all(|replicas| !is_on(ssd, replicas) || is_on(place.ssd, replicas));
         (!is_there && keeps_nodes).then_some(place.ssd)
     }
 }
@@ -164,9 +168,10 @@ mod tests {
         assert!(map.share(4, &[WHOLE; 5]).iter().all(Option::is_none));
     }
 
-    fn nodes(map: &FleetMap3, row: &Row3) -> usize {
+    /// Nodes of the first places, which a volume of so many replicas uses.
+    fn nodes(map: &FleetMap3, row: &Row3, replicas: usize) -> usize {
         let mut nodes: Vec<u16> =
-            row.places.iter().flatten().map(|at| map.ssds[usize::from(at.ssd)].node).collect();
+            row.places[..replicas].iter().flatten().map(|at| map.ssds[usize::from(at.ssd)].node).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes.len()
@@ -196,7 +201,9 @@ mod tests {
                 let share = (places as u64 * u64::from(weights[ssds])).checked_div(all).unwrap_or(0);
                 prop_assert!(moved as u64 <= share);
                 for (old, new) in map.rows.iter().zip(&after.rows) {
-                    prop_assert!(nodes(&after, new) >= nodes(&map, old));
+                    for replicas in 1..=old.places.len() {
+                        prop_assert!(nodes(&after, new, replicas) >= nodes(&map, old, replicas));
+                    }
                 }
             }
             // The bound of an array in which each SSD weighs the same.
