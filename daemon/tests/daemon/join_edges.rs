@@ -335,25 +335,3 @@ fn an_ssd_that_is_back_gets_its_places_and_no_writer_has_to_follow_a_share() {
     assert_eq!(states(&bench), [State3::In; 4]);
     bench.ask(renew("a", 7, 1, 60_000)).unwrap();
 }
-
-/// A drain that begins at once after a spare was added waits for it.
-#[test]
-fn a_spare_that_is_not_up_to_date_yet_is_waited_for_by_a_drain() {
-    let _deadline = Deadline::after(LIMIT);
-    let mut bench = open_array(4);
-    assert_eq!(call(&mut bench, Add { spare: true, ..add(4) }), Ok(Reply::Joins { ssd: 4, is_done: true }));
-    // The map names it, and it has not answered anything.
-    while newest(&bench).ssds.len() < 5 || bench.core.fleet().unwrap().ssds.len() < 5 {
-        (0..4).for_each(|ssd| _ = bench.execute(ssd));
-    }
-    done(bench.ask_now(drain(1)));
-    for _ in 0..1_000 {
-        (0..4).for_each(|ssd| _ = bench.execute(ssd));
-    }
-    assert!(!comes_in(&bench), "{:?}", view(&bench, 1).leave_waits);
-    bench.run_for(20_000);
-    let map = newest(&bench);
-    assert_eq!((map.ssds[1].state, map.ssds[4].state), (State3::Out, State3::In));
-    let has = map.rows.iter().flat_map(|row| &row.places[..2]).flatten().filter(|place| place.ssd == 4);
-    assert!(has.count() >= 32, "it has what SSD 1 had of the blocks");
-}

@@ -377,7 +377,7 @@ impl Core {
                 && !self.changes.leaves(ssd, known)
                 && !self.changes.is_taken_out(ssd, known)
                 && self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid))
-                && matches!(known.state, State3::In | State3::Out | State3::Spare)
+                && matches!(known.state, State3::In | State3::Out)
                 && !ready.iter().any(|(other, _)| *other == ssd)
         };
         ssds_of(map, is_late).iter().next()
