@@ -11,7 +11,7 @@ use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use fleet::Wish;
-use gnstor_proto::slba::ClientId;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 use opens::Holder;
 
@@ -268,7 +268,19 @@ impl Core {
         if done {
             return self.reply(ticket, Ok(Reply::Done));
         }
-        let Some(&vid) = self.names.get(name.as_str()) else { return self.not_found(ticket, name) };
+        let known = self.names.get(name.as_str()).map(|vid| (*vid, self.volumes[vid].entry.generation));
+        match id.and_then(|id| self.idle_deletes.find(now, id, name.as_str())) {
+            Some(None) => return self.not_found(ticket, name),
+            Some(life) if life != known => return self.reply(ticket, Ok(Reply::Done)),
+            Some(_) | None => {}
+        }
+        let is_deleting = |(vid, _): &(Vid, u32)| matches!(self.volumes[vid].stage, Stage::Deleting(_));
+        if known.as_ref().is_none_or(is_deleting)
+            && let Some(id) = id
+        {
+            self.idle_deletes.note(now, id, name.as_str(), known);
+        }
+        let Some((vid, _)) = known else { return self.not_found(ticket, name) };
         let volume = &self.volumes[&vid];
         match volume.stage {
             Stage::Deleting(_) => return self.delete_everywhere(now, vid, Some(ticket)),

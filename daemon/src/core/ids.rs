@@ -75,3 +75,38 @@ impl Tombstones {
         }
     }
 }
+
+/// The last Deletes that deleted nothing themselves: there was no such volume, or another Delete was under
+/// way. A repetition that comes late is answered as the first one was. It deletes no later volume of the
+/// name.
+#[derive(Default, Debug)]
+pub(super) struct IdleDeletes(VecDeque<IdleDelete>);
+
+#[derive(Debug)]
+struct IdleDelete {
+    until: u64,
+    id: RequestId,
+    name: String,
+    life: Option<(Vid, u32)>,
+}
+
+impl IdleDeletes {
+    /// The Delete found this life of the volume under deletion, or no volume.
+    pub(super) fn note(&mut self, now: u64, id: RequestId, name: &str, life: Option<(Vid, u32)>) {
+        if self.find(now, id, name).is_some() {
+            return;
+        }
+        if self.0.len() == TOMBSTONES {
+            self.0.pop_front();
+        }
+        self.0.push_back(IdleDelete { until: now + TOMBSTONE_MS, id, name: name.into(), life });
+    }
+
+    /// What the Delete with this id found, if it was one of these.
+    pub(super) fn find(&mut self, now: u64, id: RequestId, name: &str) -> Option<Option<(Vid, u32)>> {
+        while self.0.front().is_some_and(|delete| delete.until <= now) {
+            self.0.pop_front();
+        }
+        self.0.iter().find(|delete| delete.id == id && delete.name == name).map(|delete| delete.life)
+    }
+}
