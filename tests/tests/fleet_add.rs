@@ -187,26 +187,29 @@ fn what_cannot_join_is_refused_and_a_spare_waits() {
         call(&embedded, &["fleet", "add", &address]).failed(&["in the daemon's process", "--ssd-at"]);
         assert_eq!(fleet(&four.up)["ssds"].as_array().map(Vec::len), Some(4), "nothing was changed");
 
-        let spare = SsdProcess::start(
-            &address,
-            &[
-                "--data",
-                &four.folder.path().join("4-64MiB.gns").display().to_string(),
-                "--manager-key",
-                &Four::key(&four.folder),
-            ],
-        );
+        let file = four.folder.path().join("4-64MiB.gns");
+        let (data, key) = (file.display().to_string(), Four::key(&four.folder));
+        let spare = SsdProcess::start(&address, &["--data", &data, "--manager-key", &key]);
         let added = add(&spare.address(), &["--spare", "--node", "9", "--rack", "2"]);
         added.worked();
         assert!(added.stdout.contains("SSD 4 is added: it waits"), "{}", added.stdout);
         let now = until(&four.up, "it waits", |now| now["ssds"][4]["state"] == "spare");
         assert_eq!((&now["ssds"][4]["node"], &now["ssds"][4]["rack"]), (&9.into(), &2.into()));
+        spare.kill();
+        std::fs::remove_file(&file).expect("it is there");
+        let other = empty(&four, 4, "64MiB", &address);
+        until(&four.up, "an empty SSD is found in its place", |now| {
+            now["ssds"][4]["why"].as_str().is_some_and(|why| why.contains("gnstor fleet replace 4"))
+        });
+        call(&four.up, &["fleet", "replace", "4"]).worked();
+        let is_spare = |now: &Value| now["ssds"][4]["state"] == "spare" && now["ssds"][4]["why"].is_null();
+        until(&four.up, "the empty SSD is the spare", is_spare);
         call(&four.up, &["fleet", "drain", "3"]).worked();
         // Its places are taken first, and then it is called in.
         until(&four.up, "SSD 3 is out, and the spare in its place", |now| {
             now["ssds"][3]["state"] == "out" && now["ssds"][4]["state"] == "in"
         });
-        drop((wrong, small, embedded));
+        drop((wrong, small, embedded, other));
         four.up.end("-TERM");
     });
 }

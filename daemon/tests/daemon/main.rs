@@ -29,6 +29,7 @@ mod restart;
 mod rules;
 mod settle;
 mod shrink;
+mod spare;
 mod trust;
 mod voter;
 mod witness;

@@ -287,7 +287,8 @@ impl Core {
 
     pub(super) fn drain_wakes_at(&self, now: u64) -> Option<u64> {
         let follow = self.waits_to_be_followed().map(|since| since + FOLLOW_MS);
-        follow.chain(self.changes.revoke_at).filter(|&at| at > now).min()
+        let waits = self.changes.revoke_at.into_iter().chain(self.changes.joins.wakes_at(now));
+        follow.chain(waits).filter(|&at| at > now).min()
     }
 
     /// There is another map.
@@ -335,7 +336,7 @@ impl Core {
         let is_ready = |(ssd, _): &&(u16, u32)| self.has_all(*ssd) && self.is_reached(*ssd, now);
         let ready: Vec<(u16, u32)> = comers.iter().filter(is_ready).copied().collect();
         let is_followed = !self.volumes.values().any(|volume| self.does_not_follow(volume, now));
-        let late = self.late_comers(map, &ready).filter(|_| now < since + FOLLOW_MS);
+        let late = self.late_comers(now, map, &ready).filter(|_| now < since + FOLLOW_MS);
         let all_are_ready = ready.len() == comers.len() && is_followed && late.is_none();
         let next = wire::change(map, |map: &Map| map.leave_unused(ssd, most, term)).or_else(|why| {
             if !is_followed || late.is_some() {
@@ -368,16 +369,19 @@ impl Core {
         next
     }
 
-    /// An SSD that is there and may come in, but not yet.
-    fn late_comers(&self, map: &FleetMap3, ready: &[(u16, u32)]) -> Option<u16> {
+    /// An SSD that is there and may come in, but not yet. One that was just added counts, too: until its
+    /// first answer it is down, and it has said nothing.
+    fn late_comers(&self, now: u64, map: &FleetMap3, ready: &[(u16, u32)]) -> Option<u16> {
+        let is_there = |ssd: u16, known: &Ssd3| {
+            !self.changes.is_down(ssd) && self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid))
+        };
         let is_late = |ssd: u16, known: &Ssd3| {
             known.weight > LEAVES
-                && !self.changes.is_down(ssd)
+                && (is_there(ssd, known) || self.changes.joins.is_awaited(ssd, now))
                 && !self.changes.flaps(ssd)
                 && !self.changes.leaves(ssd, known)
                 && !self.changes.is_taken_out(ssd, known)
-                && self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid))
-                && matches!(known.state, State3::In | State3::Out)
+                && matches!(known.state, State3::In | State3::Out | State3::Spare)
                 && !ready.iter().any(|(other, _)| *other == ssd)
         };
         ssds_of(map, is_late).iter().next()

@@ -229,7 +229,7 @@ impl Core {
             .or_else(|| fill(&|row, place, open| self.choose(now, maps, (row, place), open, false)))
             // The places of others do not fit, so each SSD gets only its own back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
-        if next.is_none() && ssds == by.ssds {
+        if next.is_none() && ssds == by.ssds && !self.awaits_a_spare(now) {
             self.changes.found_no_hole = Some(by);
         }
         let next = next?;
@@ -273,6 +273,10 @@ impl Core {
         let draw = || {
             if let Some(spare) = self.spare_for(map, (row, place), open).filter(|_| spares_first) {
                 return Some(spare);
+            }
+            // A spare that is late gets the hole. Another SSD would give it up to no spare later.
+            if self.awaits_a_spare(now) {
+                return None;
             }
             let group = u32::try_from(row).ok()?;
             let drawn = if moves { bare.draw(group) } else { map.draw(group) };

@@ -62,6 +62,9 @@ pub struct Found {
     pub volume: Option<String>,
 }
 
+/// How long others wait for an SSD that was just added, as it has not answered yet.
+const ANSWERS_MS: u64 = 5_000;
+
 /// The SSDs that join.
 #[derive(Default, Debug)]
 pub(in crate::core) struct Joins {
@@ -69,6 +72,8 @@ pub(in crate::core) struct Joins {
     next: Option<Ssd3>,
     /// The addresses of the SSDs that have joined since this daemon serves, for a call that is repeated.
     done: BTreeMap<u16, String>,
+    /// SSDs that were added, and until when others wait for them.
+    awaited: BTreeMap<u16, u64>,
 }
 
 impl Joins {
@@ -82,6 +87,16 @@ impl Joins {
         if let Some(next) = self.next.take_if(|next| usize::from(next.id) < count) {
             self.done.insert(next.id, next.address);
         }
+    }
+
+    /// The SSD was added a moment ago, and perhaps has not answered yet.
+    pub(super) fn is_awaited(&self, ssd: u16, now: u64) -> bool {
+        self.awaited.get(&ssd).is_some_and(|&until| now < until)
+    }
+
+    /// When the next wait for such an SSD ends.
+    pub(super) fn wakes_at(&self, now: u64) -> Option<u64> {
+        self.awaited.values().copied().filter(|&until| until > now).min()
     }
 }
 
@@ -229,6 +244,7 @@ impl Core {
             address: add.address.clone(),
         };
         self.changes.joins.next = Some(record);
+        self.changes.joins.awaited.insert(ssd, self.now + ANSWERS_MS);
         self.connect(ssd, add.address.clone(), says.capacity_bytes);
     }
 
@@ -282,6 +298,13 @@ impl Core {
     pub(super) fn is_spare(&self, ssd: u16, map: &FleetMap3) -> bool {
         let known = map.ssds.get(usize::from(ssd));
         known.is_some_and(|known| known.state == State3::Spare && known.weight > LEAVES)
+    }
+
+    /// Whether a spare was added a moment ago, and has taken no place yet.
+    pub(super) fn awaits_a_spare(&self, now: u64) -> bool {
+        let Some(map) = self.map_of_voters() else { return false };
+        let mut added = self.changes.joins.awaited.keys();
+        added.any(|&ssd| self.changes.joins.is_awaited(ssd, now) && self.is_spare(ssd, map))
     }
 }
 

@@ -74,8 +74,8 @@ impl Newcomer {
 }
 
 impl Core {
-    /// Gives the place of an SSD that is out to the empty SSD that answers there. With `lose_data` also the
-    /// place of an absent one, whose last copies are lost then.
+    /// Gives the place of an SSD that is out, or of a lost spare, to the empty SSD that answers there. With
+    /// `lose_data` also the place of an absent one, whose last copies are lost then.
     pub(in crate::core) fn replace_ssd(
         &mut self,
         now: u64,
@@ -104,7 +104,7 @@ impl Core {
         }
         let is_only_voter = view.votes && self.epoch.map().is_some_and(|map| map.voters().len() < 2);
         match self.changes.newcomers.get_mut(&ssd) {
-            _ if !matches!(view.state, State3::Out | State3::Absent) => cannot(
+            _ if !matches!(view.state, State3::Out | State3::Absent | State3::Spare) => cannot(
                 "the map has not dropped it; wait until it has, or take it out (gnstor fleet fail)".into(),
             ),
             _ if is_only_voter => cannot("no other SSD votes".into()),
@@ -154,7 +154,8 @@ impl Core {
         let term = self.term.number();
         let newcomer = |ssd: u16| self.changes.newcomers.get(&ssd).filter(|newcomer| newcomer.is_wanted);
         let replaced = ssds().filter(|(ssd, known)| match known.state {
-            State3::Out => true,
+            // A spare has no blocks: what the lost one knew is of no use.
+            State3::Out | State3::Spare => true,
             // It may have become absent since the operator's call.
             State3::Absent => {
                 newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data) && self.loses_what_was_said(*ssd)
