@@ -21,9 +21,10 @@ impl Core {
         strangers.iter().for_each(|&ssd| self.members.lose(ssd, Absence::new(OTHER)));
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
-        // An SSD whose table was read may have been dropped since.
+        // An SSD by whose table the volumes are known may have been dropped since.
         let members = self.members.all() - &strangers;
-        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| members.contains(ssd)) {
+        let counts = |ssd: &u16| members.contains(ssd) || start.known_by.contains(ssd);
+        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| counts(ssd)) {
             for entry in std::mem::take(&mut probe.table) {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
@@ -85,8 +86,7 @@ impl Core {
     ) -> Result<(), Stop> {
         let winner = newest(copies).clone();
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
-        let alive: BTreeSet<u16> = copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
-        if alive.is_empty() {
+        if copies.values().all(|entry| entry.deleting) {
             self.past.retire(&winner, last_version, now + self.config.sweep_ms);
             if winner.lease_epoch == DELETE_MARK {
                 self.tombstones.bury(now, winner);
@@ -109,6 +109,9 @@ impl Core {
         if let Some(capacity) = &mut self.capacity {
             capacity.reserve(&winner);
         }
+        let is_member = |ssd: &u16| self.members.contains(*ssd);
+        let alive = copies.iter().filter(|(ssd, entry)| is_member(ssd) && !entry.deleting);
+        let alive: BTreeSet<u16> = alive.map(|(&ssd, _)| ssd).collect();
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
         if let Some(by) = successor {
@@ -121,7 +124,7 @@ impl Core {
         } else if marked(&winner) {
             self.volumes.insert(vid, volume);
             self.mark(vid, None, None);
-        } else if copies.len() == self.members.len() && copies.values().all(|e| *e == winner) {
+        } else if self.members.all().iter().all(|ssd| copies.get(ssd) == Some(&winner)) {
             // The start of the lease is not known, so it counts from now.
             volume.commit(now, &winner, true, self.config.drift_ms);
             self.volumes.insert(vid, volume);
