@@ -107,9 +107,7 @@ impl Manager {
     /// # Errors
     /// As [`Self::connect`].
     pub fn connect_with(endpoint: &str, name: &str, credentials: &Credentials) -> Result<Self, Error> {
-        let rpc = Rpc::connect(endpoint, credentials)?;
-        let registered =
-            rpc.wait("a client id", rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
+        let (rpc, registered) = Rpc::register(endpoint, credentials, name)?;
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
         let id = ClientId::new(raw)
             .ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;

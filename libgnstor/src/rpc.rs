@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Blocking gRPC calls to the daemon. Each call has a deadline. A runtime with one thread serves them.
+//!
+//! Of the connections of one host that have proven nothing, the daemon lets the oldest one give way to a new
+//! one. So beside a flood of connections from its own host a new client may be cut off before its first call
+//! is answered. It tries again until the deadline of that call.
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
@@ -9,12 +13,15 @@ use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use std::error::Error as _;
 use std::future::Future;
-use std::time::Duration;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 use tonic::Code;
 use tonic::transport::Channel;
 
 /// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
+/// Wait after a new connection was cut off.
+const CUT_REST: Duration = Duration::from_millis(5);
 /// How often a client names its id, so that the daemon keeps it after a connection broke.
 const KEEP: Duration = Duration::from_secs(5);
 
@@ -29,22 +36,53 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    pub(crate) fn connect(endpoint: &str, credentials: &Credentials) -> Result<Self, Error> {
-        Self::connect_for(endpoint, credentials, CALL)
+    /// Connects and asks for a client id.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Credentials`], or the daemon's.
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+    pub(crate) fn register(
+        endpoint: &str,
+        credentials: &Credentials,
+        name: &str,
+    ) -> Result<(Self, grpc::RegisterResponse), Error> {
+        let begun = Instant::now();
+        loop {
+            let tried = Self::connect_for(endpoint, credentials, CALL).and_then(|rpc| {
+                let mut fleet = rpc.fleet();
+                let call = fleet.register(grpc::RegisterRequest { name: name.into() });
+                let answer = rpc.runtime.block_on(call);
+                let answer = answer.map_err(|status| rpc.failed("a client id", status))?;
+                Ok((rpc, answer.into_inner()))
+            });
+            match tried {
+                Err(Failed { was_cut: true, error }) if begun.elapsed() < CALL => {
+                    tracing::debug!("a new connection was cut off, and is made again: {error}");
+                    std::thread::sleep(CUT_REST);
+                }
+                tried => return tried.map_err(|failed| failed.error),
+            }
+        }
     }
 
-    /// Connects with another deadline for each call.
-    fn connect_for(endpoint: &str, credentials: &Credentials, limit: Duration) -> Result<Self, Error> {
+    #[cfg(test)]
+    pub(crate) fn connect(endpoint: &str, credentials: &Credentials) -> Result<Self, Error> {
+        Self::connect_for(endpoint, credentials, CALL).map_err(|failed| failed.error)
+    }
+
+    /// Connects, with this deadline for each call.
+    fn connect_for(endpoint: &str, credentials: &Credentials, limit: Duration) -> Result<Self, Failed> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: endpoint.into(), cause };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("gn-rpc")
             .enable_all()
             .build()
-            .map_err(|cause| Error::Os { what: "starting the RPC runtime".into(), cause })?;
+            .map_err(|cause| Failed::from(Error::Os { what: "starting the RPC runtime".into(), cause }))?;
         let (target, proof) = credentials.endpoint(endpoint)?;
         let connected = runtime.block_on(target.timeout(limit).connect());
-        let channel = connected.map_err(|e| unreachable(root_cause(&e)))?;
+        let channel =
+            connected.map_err(|e| Failed { error: unreachable(root_cause(&e)), was_cut: was_cut(&e) })?;
         Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), limit })
     }
 
@@ -94,23 +132,53 @@ impl Rpc {
         call: &str,
         answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {
-        match self.runtime.block_on(answer) {
-            Ok(response) => Ok(response.into_inner()),
-            // A status of the daemon has no source. Tonic adds one to each status that it makes itself:
-            // Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection
-            // breaks.
-            Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {
-                Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
+        let answer = self.runtime.block_on(answer);
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failed(call, status).error)
+    }
+
+    /// Why a call failed. A status of the daemon has no source. Tonic adds one to each status that it makes
+    /// itself: Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection
+    /// breaks.
+    fn failed(&self, call: &str, status: tonic::Status) -> Failed {
+        let endpoint = self.endpoint.clone();
+        match status.code() {
+            _ if status.source().is_none() => Error::Daemon(status).into(),
+            Code::Cancelled => Error::Silent { endpoint, call: call.into(), waited: self.limit }.into(),
+            Code::Unavailable | Code::Unknown | Code::Internal => {
+                Failed { error: Error::Unreachable { endpoint, cause: root_cause(&status) }, was_cut: true }
             }
-            Err(status)
-                if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal)
-                    && status.source().is_some() =>
-            {
-                Err(Error::Unreachable { endpoint: self.endpoint.clone(), cause: root_cause(&status) })
-            }
-            Err(status) => Err(Error::Daemon(status)),
+            _ => Error::Daemon(status).into(),
         }
     }
+}
+
+/// A call failed.
+#[derive(Debug)]
+struct Failed {
+    error: Error,
+    /// The connection was made, and ended before the answer.
+    was_cut: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, was_cut: false }
+    }
+}
+
+/// Whether a connection was accepted and ended by the other side before it was ready.
+fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| {
+            matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::BrokenPipe
+            )
+        })
 }
 
 #[cfg(test)]
@@ -118,6 +186,7 @@ mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
     use gnstor_proto::grpc;
+    use std::io::Read as _;
 
     /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped
     /// process.
@@ -136,5 +205,26 @@ mod tests {
         for word in [address.as_str(), "the list of volumes", "200ms"] {
             assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
         }
+    }
+
+    /// What a daemon does with its oldest connection when the host needs a place.
+    #[test]
+    fn a_new_client_that_is_cut_off_before_its_first_answer_tries_again() {
+        let _deadline = Deadline::after(LIMIT);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let cuts = std::thread::spawn(move || {
+            // Some are cut at once, some after their first bytes.
+            for nth in 0..6 {
+                let (mut stream, _) = listener.accept().expect("a client");
+                if nth % 2 == 1 {
+                    let _ = stream.read(&mut [0; 24]);
+                }
+            }
+        });
+        let error = Rpc::register(&address, &Credentials::default(), "x").expect_err("the port closes then");
+        cuts.join().expect("six connections came");
+        // Nothing listens any more, which is told at once.
+        assert!(matches!(&error, Error::Unreachable { cause, .. } if cause.contains("refused")), "{error}");
     }
 }

@@ -32,6 +32,8 @@ pub enum Attack {
     Capsules,
     /// Connections that open and close.
     Flicker,
+    /// Connections as fast as they can be opened, on which nothing is sent. The oldest of them close.
+    Flood,
     /// Thousands of admin queues whose host proves nothing. On half of the connections it begins a proof, and
     /// replies to each challenge without the secret.
     Unproven,
@@ -46,7 +48,7 @@ pub enum Attack {
 
 impl Attack {
     /// All kinds of attacks.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Bent,
         Self::Shuffled,
         Self::Tags,
@@ -55,6 +57,7 @@ impl Attack {
         Self::Deaf,
         Self::Capsules,
         Self::Flicker,
+        Self::Flood,
         Self::Unproven,
         Self::Slow,
         Self::Hellos,
@@ -64,6 +67,8 @@ impl Attack {
 
 /// Number of connections whose Connects never end: a host has more queue pairs that way than may wait.
 const CONNECTS: usize = 8;
+/// Most connections that a flood holds open; a process may have 1,024 files.
+const FLOOD: usize = 800;
 /// Number of connections of a slow attack.
 const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
@@ -112,7 +117,7 @@ pub fn run(
     while Instant::now() < until {
         // A port with TLS answers no conversation.
         if recorded.is_empty()
-            && only != Some(Attack::Hellos)
+            && !matches!(only, Some(Attack::Hellos | Attack::Flood))
             && let Ok(mut talk) = Talk::connect(address)
         {
             let _ = talk.conversation(0);
@@ -140,6 +145,7 @@ pub fn run(
             Attack::Deaf => attacker.deaf(&mut held),
             Attack::Capsules => attacker.capsules(),
             Attack::Flicker => attacker.flicker(),
+            Attack::Flood => attacker.flood(&mut held),
             Attack::Unproven => attacker.unproven(&mut held),
             Attack::Slow => attacker.slow(),
             Attack::Hellos => attacker.hellos(&mut held),
@@ -341,6 +347,17 @@ impl Attacker<'_> {
         for _ in 0..20 {
             let mut talk = Talk::connect(self.address)?;
             self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
+        }
+        Ok(())
+    }
+
+    /// More connections than a port gives to one host, so that one gives way to each new one.
+    fn flood(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() >= FLOOD {
+            held.drain(..FLOOD / 8);
+        }
+        for _ in 0..20 {
+            held.push(Talk::connect(self.address)?);
         }
         Ok(())
     }

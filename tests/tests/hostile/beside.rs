@@ -33,7 +33,28 @@ impl Attackers {
         only: Option<Attack>,
     ) -> Self {
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(&*HOSTILE).args(first).arg(address.to_string());
+        command.args(["-n", "19"]).arg(&*HOSTILE).args(first);
+        Self::attack(command, address, time, seed, only)
+    }
+
+    /// Hostile clients that have the priority of all others.
+    pub(crate) fn start_at_full_priority(
+        address: SocketAddr,
+        time: Duration,
+        seed: u64,
+        only: Option<Attack>,
+    ) -> Self {
+        Self::attack(Command::new(&*HOSTILE), address, time, seed, only)
+    }
+
+    fn attack(
+        mut command: Command,
+        address: SocketAddr,
+        time: Duration,
+        seed: u64,
+        only: Option<Attack>,
+    ) -> Self {
+        command.arg(address.to_string());
         command.arg(time.as_secs().to_string()).arg(seed.to_string());
         command.args(only.map(|attack| format!("{attack:?}")));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Honest clients beside floods of TLS hellos, at the data port and at the daemon's port.
+//! Honest clients beside floods of TLS hellos, at the data port and at the daemon's port. New clients beside
+//! floods of connections from their own host.
 
 use crate::attack::{Beside, measure, pairs, slice, time_of};
 use crate::beside::Attackers;
 use crate::load::Rounds;
 use crate::tls::{Certs, array};
-use crate::{Guest, guest_with, number};
+use crate::{Guest, guest_with, number, ssd_address};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::{BUILD_LIMIT, Up};
-use gnstor_tests::within;
+use gnstor_tests::{BLOCK, long, volume, within};
+use libgnstor::Rights;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -73,6 +75,45 @@ fn the_load_of_calls_beside_floods_of_tls_hellos_has_no_error_and_goes_on() {
         assert!(keeps * 100.0 >= keep as f64, "calls keep {keeps:.2}");
         // Clients that come after the attack connect.
         drop(guest_with(&up.daemon, "berta", certs.of("berta")));
+        drop(anna);
+        up.end("-TERM");
+    });
+}
+
+/// The attackers take all places that a host may have, and each new connection makes the oldest one that has
+/// proven nothing give way. That may be the one of a client that begins.
+#[test]
+fn new_clients_of_the_same_host_come_through_beside_floods_of_connections() {
+    let count = number("GNSTOR_HOSTILE_CONNECTS", if long() { 100 } else { 24 });
+    let time = Duration::from_secs(120);
+    within(BUILD_LIMIT + 2 * time, move || {
+        let certs = Certs::new(&["anna"]);
+        let up = array(&certs);
+        let anna = guest_with(&up.daemon, "anna", certs.of("anna"));
+        volume(&anna.client, "v", 1 << 20, 1);
+        let daemon = up.daemon.parse().expect("an address");
+        for (port, address) in [("the daemon", daemon), ("the SSDs", ssd_address(&up))] {
+            let flood = Some(Attack::Flood);
+            let start = |seed| Attackers::start_at_full_priority(address, time, seed, flood);
+            let mut attackers = [0, 1, 2].map(start);
+            // They have taken all places by then.
+            std::thread::sleep(Duration::from_secs(1));
+            let mut times = Vec::new();
+            for _ in 0..count {
+                let begun = Instant::now();
+                let new = guest_with(&up.daemon, "anna", certs.of("anna"));
+                let file = new.client.open("v", Rights::Read).expect("it is opened");
+                file.read_at(0, &mut [0; BLOCK]).expect("it is read");
+                times.push(begun.elapsed());
+            }
+            times.sort();
+            let (middle, longest) = (times[times.len() / 2], times[times.len() - 1]);
+            println!(
+                "summary {count} new clients beside floods at {port}: p50 {middle:.1?}, longest {longest:.1?}"
+            );
+            let are_there = attackers.iter_mut().all(Attackers::are_there);
+            assert!(are_there, "the last client was let in only after the attack");
+        }
         drop(anna);
         up.end("-TERM");
     });

@@ -114,6 +114,9 @@ impl Core {
         let alive: BTreeSet<u16> = alive.map(|(&ssd, _)| ssd).collect();
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
+        // An SSD whose table was not read may have an older entry.
+        let is_known = copies.len() == self.members.len() || self.map_of_voters().is_none();
+        volume.writers = is_known.then(|| copies.values().filter_map(|entry| entry.writer).collect());
         if let Some(by) = successor {
             volume.supersede(by);
             self.volumes.insert(vid, volume);
