@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a Delete may delete: the volume that has its name when the call arrives at a daemon. While it is under
-//! way nothing is judged of that volume. A Delete that was refused has deleted nothing, and its repetition is
-//! a new try. Behind any other answer its repetition deletes no more (rule 12).
+//! A Delete may delete the volume that has its name when the call arrives at a daemon. While it is under way
+//! nothing is judged of that volume. A Delete that was refused has deleted nothing, and its repetition is a
+//! new try. After any other answer its repetition deletes no more (rule 12).
 //!
 //! ```text
-//!   Delete id X --> "client 3 holds the lease"       Delete id X again --> may delete what has the name now
+//!   Delete id X --> "client 3 holds the lease"       Delete id X again --> may delete the volume of that name
 //!   Delete id X --> done, or "no such volume"        Delete id X again --> deletes nothing
 //! ```
 
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Deletes {
     /// Those without an answer, by daemon and ticket.
     open: BTreeMap<(u64, Ticket), Delete>,
-    /// Request ids of those that deleted a volume, or found none.
+    /// Request ids of Deletes that deleted a volume, or found none.
     ended: BTreeSet<RequestId>,
 }
 
