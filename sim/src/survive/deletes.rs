@@ -4,8 +4,8 @@
 //! new try. After any other answer its repetition deletes no more (rule 12).
 //!
 //! ```text
-//!   Delete id X --> "client 3 holds the lease"       Delete id X again --> may delete the volume of that name
-//!   Delete id X --> done, or "no such volume"        Delete id X again --> deletes nothing
+//!   Delete id X --> refused: another writes     Delete id X again --> may delete the volume of that name
+//!   Delete id X --> done, or none is there      Delete id X again --> deletes nothing
 //! ```
 
 use crate::survive::daemon::Daemon;
