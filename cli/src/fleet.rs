@@ -177,7 +177,7 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
     runtime.block_on(async {
-        let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
+        let channel = libgnstor::dial(&endpoint).await.map_err(|e| unreachable(root_cause(&e)))?;
         body(SignedChannel::new(channel, proof)).await.map_err(|status| {
             // A status with a source was made on this side: the daemon did not answer.
             match std::error::Error::source(&status) {

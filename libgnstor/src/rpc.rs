@@ -3,7 +3,8 @@
 //!
 //! Of the connections of one host that have proven nothing, the daemon lets the oldest one give way to a new
 //! one. So beside a flood of connections from its own host a new client may be cut off before its first call
-//! is answered. It tries again until the deadline of that call.
+//! is answered. It tries again, for two seconds or so. A port that is no daemon's, or that speaks TLS to a
+//! client without it, may cut it off, too.
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
@@ -14,14 +15,12 @@ use gnstor_proto::grpc::volumes_client::VolumesClient;
 use std::error::Error as _;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tonic::Code;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
-/// Wait after a new connection was cut off.
-const CUT_REST: Duration = Duration::from_millis(5);
 /// How often a client names its id, so that the daemon keeps it after a connection broke.
 const KEEP: Duration = Duration::from_secs(5);
 
@@ -40,13 +39,12 @@ impl Rpc {
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Credentials`], or the daemon's.
-    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     pub(crate) fn register(
         endpoint: &str,
         credentials: &Credentials,
         name: &str,
     ) -> Result<(Self, grpc::RegisterResponse), Error> {
-        let begun = Instant::now();
+        let mut rests = again();
         loop {
             let tried = Self::connect_for(endpoint, credentials, CALL).and_then(|rpc| {
                 let mut fleet = rpc.fleet();
@@ -56,9 +54,9 @@ impl Rpc {
                 Ok((rpc, answer.into_inner()))
             });
             match tried {
-                Err(Failed { was_cut: true, error }) if begun.elapsed() < CALL => {
+                Err(Failed { was_cut: true, error }) if let Some(rest) = rests.next() => {
                     tracing::debug!("a new connection was cut off, and is made again: {error}");
-                    std::thread::sleep(CUT_REST);
+                    std::thread::sleep(rest);
                 }
                 tried => return tried.map_err(|failed| failed.error),
             }
@@ -145,7 +143,8 @@ impl Rpc {
             _ if status.source().is_none() => Error::Daemon(status).into(),
             Code::Cancelled => Error::Silent { endpoint, call: call.into(), waited: self.limit }.into(),
             Code::Unavailable | Code::Unknown | Code::Internal => {
-                Failed { error: Error::Unreachable { endpoint, cause: root_cause(&status) }, was_cut: true }
+                let was_cut = was_cut(&status);
+                Failed { error: Error::Unreachable { endpoint, cause: root_cause(&status) }, was_cut }
             }
             _ => Error::Daemon(status).into(),
         }
@@ -166,7 +165,32 @@ impl From<Error> for Failed {
     }
 }
 
-/// Whether a connection was accepted and ended by the other side before it was ready.
+/// The waits before further tries of a connection that was cut off.
+fn again() -> impl Iterator<Item = Duration> {
+    (0..12).map(|nth| Duration::from_millis((5 << nth).min(250)))
+}
+
+/// Connects to a daemon. A connection that is cut off is made again.
+///
+/// # Errors
+/// The transport's, of the last try.
+pub async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
+    let mut rests = again();
+    loop {
+        match endpoint.connect().await {
+            Err(error)
+                if was_cut(&error)
+                    && let Some(rest) = rests.next() =>
+            {
+                tokio::time::sleep(rest).await;
+            }
+            dialled => return dialled,
+        }
+    }
+}
+
+/// Whether a connection was accepted and ended by the other side before it was of use, without a reason. A
+/// daemon that refuses a certificate says so.
 fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<std::io::Error>())

@@ -191,9 +191,24 @@ impl Core {
         missing
     }
 
+    /// The map says that the SSD is away, and has the only copy of something. It has no serving lease.
+    pub(super) fn is_absent_in_map(&self, ssd: u16) -> bool {
+        self.map_of_voters().and_then(|map| map.state(ssd)) == Some(State3::Absent)
+    }
+
     /// A sentence if some SSD is away: a change needs every SSD.
     pub(super) fn needs_everyone(&self, name: &VolumeName, what: &str) -> Option<String> {
-        let missing = self.members.missing(what == OPENED || what == SHARED);
+        self.needs(name, what, |_| true)
+    }
+
+    /// The same for a change that needs every SSD that may serve.
+    pub(super) fn needs_serving(&self, name: &VolumeName, what: &str) -> Option<String> {
+        self.needs(name, what, |ssd| !self.is_absent_in_map(ssd))
+    }
+
+    fn needs(&self, name: &VolumeName, what: &str, which: impl Fn(u16) -> bool) -> Option<String> {
+        let mut missing = self.members.missing(what == OPENED || what == SHARED);
+        missing.retain(|&ssd, _| which(ssd));
         let down: Vec<_> = missing.iter().map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
         if down.is_empty() {
             return None;

@@ -40,7 +40,7 @@ impl Core {
         volume.last_version += 1;
         entry.version = volume.last_version;
         entry.term = self.term.number();
-        volume.note_writer(entry.writer);
+        volume.writers.extend(entry.writer);
         self.mark_unsettled(&mut entry, &purpose);
         let members = self.members.all().clone();
         self.begin(vid, Action::Put(Arc::new(entry)), purpose, members);
@@ -149,9 +149,10 @@ impl Core {
             (Purpose::Undo(undo), None) => self.undone(now, vid, round, undo),
             (Purpose::Change(change), Some(entry)) => self.changed(now, &entry, round, change),
             (Purpose::Reconcile { reply }, Some(entry)) => {
-                let drift_ms = self.config.drift_ms;
+                let (drift_ms, is_known) = (self.config.drift_ms, self.is_known(&round));
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
+                volume.forget_writers(is_known);
                 self.complete_name(vid, round.failed.is_empty());
                 // VOLUME ADD was refused because the generation died there. A failed Create left the
                 // volume, and a restart cut its undoing off; a volume that a client deleted would have the
@@ -188,14 +189,17 @@ impl Core {
         // SSDs that are away get the entry when they are back.
         let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
         let is_enough_for_a_reader = || round.some_took() && is_on_all_others();
-        let is_harmless = then == Then::OpenedRead { everywhere: false };
-        let suffices = round.failed.is_empty() || is_harmless && is_enough_for_a_reader();
+        let is_known = self.is_known(&round);
+        let suffices = round.failed.is_empty()
+            || matches!(then, Then::OpenedRead { everywhere } if is_known || !everywhere)
+                && is_enough_for_a_reader();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
             let takes = matches!(then, Then::Released { .. } | Then::Revoked | Then::Published);
             let gone = if takes { no_longer_named(&volume.entry, entry) } else { Vec::new() };
             volume.commit(now, entry, granted, drift_ms);
+            volume.forget_writers(is_known);
             let view = volume.view(now);
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
             // If every SSD has the entry, it has the volume's name, too, even if an earlier round that set it
@@ -243,6 +247,12 @@ impl Core {
         self.put(entry.vid, target, Purpose::Reconcile { reply: Some((ticket, failure)) });
     }
 
+    /// Each SSD that may serve took the round's entry. An absent one serves nothing until an epoch takes it
+    /// back, and has the entry before that.
+    fn is_known(&self, round: &Round) -> bool {
+        self.members.all().iter().all(|&ssd| round.has_taken(ssd) || self.is_absent_in_map(ssd))
+    }
+
     /// Remembers which SSDs may lack the volume's newest state, and when to try again.
     pub(super) fn note_behind(&mut self, now: u64, vid: Vid, failed: BTreeMap<u16, Trouble>) {
         let volume = self.volumes.get_mut(&vid).expect("the round's volume");
@@ -253,9 +263,6 @@ impl Core {
             let wait_ms = volume.retry.map_or(self.config.retry_ms, |r| (r.wait_ms * 2).min(longest));
             Some(Retry { at: now + wait_ms, wait_ms })
         };
-        if failed.is_empty() {
-            volume.writers = Some(volume.entry.writer.into_iter().collect());
-        }
         volume.behind = failed;
     }
 

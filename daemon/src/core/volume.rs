@@ -152,8 +152,7 @@ pub(super) struct Volume {
     /// taken it before it went.
     pub(super) again: bool,
     /// Clients that some SSD may take for the writer: an SSD that has missed a change goes by an older entry.
-    /// `None`: an earlier daemon may have granted more leases than this one has read of.
-    pub(super) writers: Option<BTreeSet<ClientId>>,
+    pub(super) writers: BTreeSet<ClientId>,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
     /// When the writer got its lease, ms; 0 if another daemon granted it.
@@ -176,7 +175,7 @@ impl Volume {
     pub(super) fn new(entry: VolumeEntry, stage: Stage) -> Self {
         Self {
             last_version: entry.version,
-            writers: Some(entry.writer.into_iter().collect()),
+            writers: entry.writer.into_iter().collect(),
             entry,
             stage,
             successor: None,
@@ -205,14 +204,13 @@ impl Volume {
     /// Whether some SSD may let this client read any replica, as it takes the client for the writer, though
     /// the client is none (rule 7a).
     pub(super) fn may_seem_writer(&self, now: u64, client: ClientId) -> bool {
-        self.writer(now) != Some(client)
-            && self.writers.as_ref().is_none_or(|writers| writers.contains(&client))
+        self.writer(now) != Some(client) && self.writers.contains(&client)
     }
 
-    /// Some SSD may have an entry with this writer from now on.
-    pub(super) fn note_writer(&mut self, writer: Option<ClientId>) {
-        if let Some(writers) = &mut self.writers {
-            writers.extend(writer);
+    /// If each SSD knows the entry, none takes a former writer for the writer.
+    pub(super) fn forget_writers(&mut self, is_known: bool) {
+        if is_known {
+            self.writers = self.entry.writer.into_iter().collect();
         }
     }
 

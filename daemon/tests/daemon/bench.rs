@@ -33,7 +33,7 @@ pub(crate) fn config() -> CoreConfig {
 pub(crate) struct Bench {
     pub(crate) core: Core,
     pub(crate) array: SimArray,
-    queues: Vec<VecDeque<(CommandId, Command)>>,
+    pub(crate) queues: Vec<VecDeque<(CommandId, Command)>>,
     pub(crate) replies: BTreeMap<Ticket, Outcome>,
     /// Replies in the order of their arrival.
     pub(crate) news: VecDeque<(Ticket, Outcome)>,

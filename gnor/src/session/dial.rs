@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connects admin queues to SSDs. Each call blocks, so it has a thread of its own.
 
-use super::{Connector, KATO, NotDialled, Path, SsdAddress};
+use super::{Connector, KATO, NotDialled, Path, SsdAddress, Unreached};
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Most SSDs of a link that are dialled at the same time.
 const AT_ONCE: usize = 16;
-/// Deadline of further SSDs of a link after one was silent.
+/// Time for each further SSD of a link after one was silent. Those that are dialled at once have it together.
 const AFTER_SILENCE: Duration = Duration::from_millis(200);
 
 /// Dials SSDs.
@@ -43,6 +43,7 @@ impl Dialler {
                 return;
             }
             let (tell, dialled) = mpsc::channel();
+            let together = AFTER_SILENCE * u32::try_from(AT_ONCE).expect("a few");
             std::thread::scope(|scope| {
                 for (ssd, link) in some {
                     let tell = tell.clone();
@@ -50,15 +51,16 @@ impl Dialler {
                         let dialled = link.map_err(NotDialled::Link);
                         let _ = tell.send((ssd, dialled.and_then(|address| self.connect(address, within))));
                     };
-                    std::thread::Builder::new()
-                        .name("gn-dial".into())
-                        .spawn_scoped(scope, dial)
-                        .expect("a thread starts");
+                    let thread = std::thread::Builder::new().name("gn-dial".into());
+                    if let Err(e) = thread.spawn_scoped(scope, dial) {
+                        let why = format!("no thread can be started: {e}");
+                        each(ssd, Err(NotDialled::Link(Unreached { why, for_good: false })));
+                    }
                 }
                 drop(tell);
                 for (ssd, dialled) in dialled {
                     if let Err(NotDialled::Admin(ChannelError::Timeout { .. })) = &dialled {
-                        within = AFTER_SILENCE;
+                        within = deadline.min(together);
                     }
                     each(ssd, dialled);
                 }

@@ -38,7 +38,8 @@ impl Core {
             Rights::Read => self.with_reader(call, volume),
             Rights::Write { lease_ms } => self.with_writer(call, volume, lease_ms).map(Some),
         };
-        let everywhere = volume.may_seem_writer(now, client);
+        // Without voters no SSD takes a client for the writer after its lease, and none is ever dropped.
+        let everywhere = self.map_of_voters().is_some() && volume.may_seem_writer(now, client);
         let is_named = matches!(opened, Ok(None));
         let (entry, then) = match opened {
             Ok(Some(entry)) if rights == Rights::Read => (entry, Then::OpenedRead { everywhere }),
@@ -56,8 +57,12 @@ impl Core {
         // gets the entry when it is back. But if that SSD takes it for the writer, it lets it read any
         // replica. So a former writer reads only when every SSD knows that it is none. A new writer is
         // admitted only when every SSD refuses the previous one.
-        let is_harmless = then == Then::OpenedRead { everywhere: false };
-        if let Some(message) = self.needs_everyone(name, "opened").filter(|_| !is_harmless) {
+        let missing = match then {
+            Then::OpenedRead { everywhere: false } => None,
+            Then::OpenedRead { .. } => self.needs_serving(name, "opened"),
+            _ => self.needs_everyone(name, "opened"),
+        };
+        if let Some(message) = missing {
             return self.fail(ticket, Unavailable, message);
         }
         if let Some(caller) = self.callers.get(&ticket).filter(|_| !is_named) {

@@ -61,6 +61,11 @@ impl Round {
         self.waiting.is_empty()
     }
 
+    /// Whether this SSD carried the command out.
+    pub(in crate::core) fn has_taken(&self, ssd: u16) -> bool {
+        self.took.contains(&ssd)
+    }
+
     /// Whether an SSD carried the command out.
     pub(in crate::core) fn some_took(&self) -> bool {
         !self.took.is_empty()

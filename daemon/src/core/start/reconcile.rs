@@ -8,7 +8,7 @@ use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
 use crate::core::{Core, Effect, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
-use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,7 +114,7 @@ impl Core {
         let alive: BTreeSet<u16> = alive.map(|(&ssd, _)| ssd).collect();
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
-        volume.writers = self.writers(copies);
+        volume.writers.extend(copies.values().filter_map(|entry| entry.writer));
         if let Some(by) = successor {
             volume.supersede(by);
             self.volumes.insert(vid, volume);
@@ -135,14 +135,6 @@ impl Core {
             self.put(vid, VolumeEntry { lease_ms, ..winner }, Purpose::Reconcile { reply: None });
         }
         Ok(())
-    }
-
-    /// Clients that some SSD may take for the writer. An SSD whose table was not read may have an older
-    /// entry.
-    fn writers(&self, copies: &BTreeMap<u16, VolumeEntry>) -> Option<BTreeSet<ClientId>> {
-        let are_all_read = self.members.all().iter().all(|ssd| copies.contains_key(ssd));
-        let is_known = are_all_read || self.map_of_voters().is_none();
-        is_known.then(|| copies.values().filter_map(|entry| entry.writer).collect())
     }
 
     /// Serves once no round of the start is under way. Changes that an SSD still did not take are repeated
