@@ -101,11 +101,6 @@ impl Members {
         self.all.contains(&ssd)
     }
 
-    /// Number of members.
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// SSDs that are connected, members or not.
     pub(super) fn connected(&self) -> usize {
         self.blocks.len()
@@ -247,7 +242,7 @@ mod tests {
     fn members_are_those_of_the_map_and_others_are_never_missing() {
         let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 4]);
-        assert_eq!((members.len(), members.connected()), (4, 4), "without a map all are");
+        assert_eq!((members.all().len(), members.connected()), (4, 4), "without a map all are");
         members.lose(2, away("pulled"));
         members.lose(3, away("slow"));
         let whole = FleetMap::equal(4, 64, 7, 1).unwrap();

@@ -40,6 +40,7 @@ impl Core {
         volume.last_version += 1;
         entry.version = volume.last_version;
         entry.term = self.term.number();
+        volume.note_writer(entry.writer);
         self.mark_unsettled(&mut entry, &purpose);
         let members = self.members.all().clone();
         self.begin(vid, Action::Put(Arc::new(entry)), purpose, members);
@@ -187,7 +188,8 @@ impl Core {
         // SSDs that are away get the entry when they are back.
         let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
         let is_enough_for_a_reader = || round.some_took() && is_on_all_others();
-        let suffices = round.failed.is_empty() || then == Then::OpenedRead && is_enough_for_a_reader();
+        let is_harmless = then == Then::OpenedRead { everywhere: false };
+        let suffices = round.failed.is_empty() || is_harmless && is_enough_for_a_reader();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
@@ -202,7 +204,7 @@ impl Core {
             self.note_behind(now, entry.vid, round.failed);
             self.complete_name(entry.vid, everywhere);
             let reply = match then {
-                Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
+                Then::OpenedRead { .. } => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
                 Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
                 Then::Released { .. } => Reply::Done,
@@ -211,7 +213,7 @@ impl Core {
             return self.reply(ticket, Ok(reply));
         }
         let (target, fate) = match then {
-            Then::OpenedRead | Then::Shared => (volume.basis(now, self.term.number()), "was undone"),
+            Then::OpenedRead { .. } | Then::Shared => (volume.basis(now, self.term.number()), "was undone"),
             // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
             // grant.
             Then::OpenedWrite => (
@@ -251,6 +253,9 @@ impl Core {
             let wait_ms = volume.retry.map_or(self.config.retry_ms, |r| (r.wait_ms * 2).min(longest));
             Some(Retry { at: now + wait_ms, wait_ms })
         };
+        if failed.is_empty() {
+            volume.writers = Some(volume.entry.writer.into_iter().collect());
+        }
         volume.behind = failed;
     }
 

@@ -102,6 +102,8 @@ pub(super) struct Start {
     beside: BTreeSet<u16>,
     /// The SSD that is to be the witness.
     witness: Option<u16>,
+    /// SSDs of whose tables each tells of all volumes, or all together do. A map may drop them after that.
+    known_by: BTreeSet<u16>,
     /// The tables that were read are not enough: what is missing, and what to do.
     lacks: Option<String>,
 }
@@ -122,6 +124,7 @@ impl Start {
             refusals: 0,
             reads: 0,
             beside: BTreeSet::new(),
+            known_by: BTreeSet::new(),
             witness: last.filter(|_| has_witness),
             lacks: None,
         }

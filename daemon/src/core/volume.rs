@@ -51,10 +51,15 @@ pub(super) struct Lease {
 /// The kind of a client's change. It determines the reply once every SSD has the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
-    OpenedRead,
+    /// `everywhere`: an SSD that does not hear of it may take the client for the writer.
+    OpenedRead {
+        everywhere: bool,
+    },
     OpenedWrite,
     Renewed,
-    Released { all_acknowledged: bool },
+    Released {
+        all_acknowledged: bool,
+    },
     Shared,
     Revoked,
     Published,
@@ -146,6 +151,9 @@ pub(super) struct Volume {
     /// An SSD came back during the round under way: the round is repeated, whether or not that SSD had
     /// taken it before it went.
     pub(super) again: bool,
+    /// Clients that some SSD may take for the writer: an SSD that has missed a change goes by an older entry.
+    /// `None`: an earlier daemon may have granted more leases than this one has read of.
+    pub(super) writers: Option<BTreeSet<ClientId>>,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
     /// When the writer got its lease, ms; 0 if another daemon granted it.
@@ -168,6 +176,7 @@ impl Volume {
     pub(super) fn new(entry: VolumeEntry, stage: Stage) -> Self {
         Self {
             last_version: entry.version,
+            writers: Some(entry.writer.into_iter().collect()),
             entry,
             stage,
             successor: None,
@@ -191,6 +200,20 @@ impl Volume {
     /// The client that holds the write lease now.
     pub(super) fn writer(&self, now: u64) -> Option<ClientId> {
         self.entry.writer.filter(|_| self.lease.is_some_and(|lease| now < lease.free_at))
+    }
+
+    /// Whether some SSD may let this client read any replica, as it takes the client for the writer, though
+    /// the client is none (rule 7a).
+    pub(super) fn may_seem_writer(&self, now: u64, client: ClientId) -> bool {
+        self.writer(now) != Some(client)
+            && self.writers.as_ref().is_none_or(|writers| writers.contains(&client))
+    }
+
+    /// Some SSD may have an entry with this writer from now on.
+    pub(super) fn note_writer(&mut self, writer: Option<ClientId>) {
+        if let Some(writers) = &mut self.writers {
+            writers.extend(writer);
+        }
     }
 
     /// The entry as a client is shown it: after its lease has run out a volume has no writer.

@@ -8,7 +8,7 @@ use crate::bench::{
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{newest, serving, states, three};
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{Reply, Stop};
+use gnstor_daemon::core::{CoreConfig, Reply, Stop};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::{GrpcCode, Refusal};
@@ -355,4 +355,29 @@ fn a_start_goes_on_without_an_ssd_whose_link_breaks_again_and_again() {
     new.run_for(20_000);
     new.ask(create("later")).unwrap();
     new.array.agreed();
+}
+
+/// SSD 4 has no places. Only its table is read, and then the map drops it.
+#[test]
+fn volumes_are_known_by_the_table_of_an_ssd_that_is_dropped_after_that() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = || CoreConfig { groups: 1, ..three() };
+    let mut old = Bench::cold_with(&SimArray::new(5), 0, config());
+    old.run_for(5_000);
+    old.ask(create("a")).unwrap();
+    let mut new = Bench::cold_with(&old.array, old.now, config());
+    until_tables(&mut new, true);
+    (0..4).for_each(|ssd| new.lose(ssd));
+    assert!(new.execute(4), "it is asked for its table");
+    new.pass(2_100);
+    new.lose(4);
+    assert!(!new.core.is_serving());
+    (0..3).for_each(|ssd| new.find(ssd));
+    new.run_for(10_000);
+    assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+    assert_eq!(states(&new)[4], State3::Out);
+    assert_eq!(new.list().len(), 1, "nothing is deleted");
+    (3..5).for_each(|ssd| new.find(ssd));
+    new.run_for(20_000);
+    assert_eq!(new.array.agreed().len(), 1);
 }

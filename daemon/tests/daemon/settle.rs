@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! After a write lease that did not end cleanly the volume is settled before the next one.
 
-use crate::array::SimArray;
-use crate::bench::{Bench, create, delete, name, opened, read, refused, release, renew, write};
+use crate::array::{Fault, SimArray};
+use crate::bench::{Bench, client, create, delete, name, opened, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, newest, serving};
 use gnstor_daemon::core::Reply;
@@ -195,4 +195,47 @@ fn a_clean_release_is_settled_where_a_place_filled_while_the_lease_ran() {
     bench.ask(clean(7)).unwrap();
     bench.run_for(1_000);
     assert_eq!(settles(&bench), before, "nothing has filled since the grant");
+}
+
+/// Rule 7a: an SSD that has not heard of the end of a lease lets its holder read any replica there.
+#[test]
+fn a_former_writer_reads_only_when_every_ssd_knows_that_it_writes_no_more() {
+    let _deadline = Deadline::after(LIMIT);
+    for restarts in [false, true] {
+        let mut bench = written(0);
+        // As the writer it reads any replica anyway.
+        bench.ask(read("a", 7)).unwrap();
+        bench.lose(3);
+        refused(&bench.ask(release("a", 7)), GrpcCode::Unavailable, &["failed on SSD 3", "is repeated"]);
+        if restarts {
+            let mut next = Bench::cold(&bench.array, 10_000);
+            next.lose(3);
+            while !next.core.is_serving() {
+                assert!(next.now < 60_000, "{:?}", next.core.waits_for());
+                next.run_for(1);
+            }
+            bench = next;
+        } else {
+            bench.ask(read("a", 9)).unwrap();
+        }
+        if newest(&bench).epoch == 1 {
+            refused(&bench.ask(read("a", 7)), GrpcCode::Unavailable, &["SSD 3 is down", "try again"]);
+        } else {
+            assert!(restarts, "SSD 3 was dropped by the start");
+        }
+        let reads = bench.array.ssd(0).table.values().any(|entry| entry.readers.contains(&client(7)));
+        assert!(!reads, "it was undone");
+        // Its serving lease is over.
+        bench.run_for(DROP_MS + 1_000);
+        bench.ask(read("a", 7)).unwrap();
+    }
+    // A grant that did not reach every SSD.
+    let mut bench = serving(4);
+    takes(&bench.array, 0);
+    bench.ask(create("b")).unwrap();
+    bench.array.ssd(1).faults.extend([Fault::LostAfter, Fault::LostBefore]);
+    refused(&bench.ask(write("b", 7, 2_000)), GrpcCode::Unavailable, &["was undone"]);
+    bench.lose(2);
+    bench.ask(read("b", 9)).unwrap();
+    refused(&bench.ask(read("b", 7)), GrpcCode::Unavailable, &["SSD 2 is down"]);
 }

@@ -5,12 +5,13 @@
 //! In a place that fills, a block is *current* once a client has changed it, or it was compared with the
 //! group's first. What is not current is of an earlier life of the SSD. Nothing of this outlives a restart.
 
+use crate::collect::journal_bytes;
 use crate::current::Current;
 use crate::layer::{Ftl, Inner};
 use crate::types::{CommitError, NewBlock, Target};
 use crate::write::{Change, Commits};
 use gnstor_base::time::Time;
-use gnstor_durable::Seq;
+use gnstor_durable::{Record, Seq};
 use gnstor_flash::Ppa;
 use gnstor_map::Batch;
 use gnstor_proto::pull::{Kind, LEAF, Row};
@@ -124,10 +125,24 @@ impl Commits<'_> {
         Ok(replaced)
     }
 
-    /// A block that is not mapped has this stamp from now on; the zero stamp: none.
-    pub fn note_stamp(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
-        if self.inner.stamps.held(vid, vba).unwrap_or_default() != stamp {
-            self.inner.stamps.histories.record(vid, vba, stamp);
+    /// The target's block, which is not mapped, has the target's stamp from now on; the zero stamp: none.
+    /// Returns the transaction, if the block had another stamp. The SSD that gave the stamp may lose its
+    /// place, and a late write may still come. So a restart does not forget it.
+    ///
+    /// # Errors
+    /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
+    pub fn note_stamp(&mut self, now: Time, target: &Target) -> Result<Option<Seq>, CommitError> {
+        let inner = &mut *self.inner;
+        let &Target { vid, vba, stamp, .. } = target;
+        if inner.stamps.held(vid, vba).unwrap_or_default() == stamp {
+            return Ok(None);
         }
+        self.ftl.make_journal_room(inner, now, journal_bytes(1))?;
+        inner.journal.begin();
+        inner.journal.add(Record::Applied { vid, vba, stamp });
+        let seq = inner.journal.commit();
+        inner.stamps.histories.record(vid, vba, stamp);
+        self.applied += 1;
+        Ok(Some(seq))
     }
 }

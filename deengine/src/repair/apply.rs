@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 enum Outcome {
     /// The block does not change.
     Same,
+    /// The block, which has no data, got the other SSD's stamp by this transaction.
+    Noted(Seq),
     /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),
     /// The other SSD's data is needed.
@@ -117,7 +119,10 @@ fn judge(
         outcome = Outcome::Replaced(seq, done);
     } else if !matches!(holds, Held::Block { .. }) && (holds != own || fills) {
         // A block that is not mapped may have a stamp of an earlier life.
-        commits.note_stamp(vid, vba, holds.stamp());
+        let target = Target { stamp: holds.stamp(), ..*target };
+        if let Some(seq) = commits.note_stamp(now, &target)? {
+            outcome = Outcome::Noted(seq);
+        }
     }
     if fills {
         commits.mark_current(vid, generation, vba);
@@ -156,6 +161,7 @@ impl Ssd {
                 let theirs = theirs(rows.get(&target.vba));
                 match judge(&mut commits, now, walk.name, target, Copied { held: theirs, data: None }) {
                     Ok(Outcome::Same) => {}
+                    Ok(Outcome::Noted(seq)) => walk.last = walk.last.max(seq),
                     Ok(Outcome::Replaced(seq, _)) => {
                         (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
                     }
@@ -241,9 +247,13 @@ impl Ssd {
         let at = commits.advance(now);
         drop(commits);
         self.maintain_by(at);
-        if let Ok(Outcome::Replaced(seq, done)) = outcome {
-            (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
-            return Some(done);
+        match outcome {
+            Ok(Outcome::Replaced(seq, done)) => {
+                (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
+                return Some(done);
+            }
+            Ok(Outcome::Noted(seq)) => walk.last = walk.last.max(seq),
+            Ok(Outcome::Same | Outcome::Differs) | Err(_) => {}
         }
         if let Some(block) = block {
             self.ftl().give_frame(block.frame);

@@ -39,8 +39,7 @@ fn counter() -> impl FnMut(&mut [u8]) + Send {
 }
 
 fn asking(group: Group) -> Harness {
-    let harness = Harness::bare(0, 1024);
-    let random = Box::new(counter());
+    let (harness, random) = (Harness::bare(0, 1024), Box::new(counter()));
     harness.ssd().require_authentication(Authentication { manager_key: manager_key(), group, random });
     harness
 }

@@ -8,10 +8,12 @@ use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::transport::ExecutorId;
 use gnstor_proto::fabrics::Host;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Deadline of each further SSD of a link after one was silent.
+/// Most SSDs of a link that are dialled at the same time.
+const AT_ONCE: usize = 16;
+/// Deadline of further SSDs of a link after one was silent.
 const AFTER_SILENCE: Duration = Duration::from_millis(200);
 
 /// Dials SSDs.
@@ -26,7 +28,7 @@ pub(super) struct Dialler {
 
 impl Dialler {
     /// Connects new admin queues to these SSDs, and authenticates. The session's present queues go on
-    /// meanwhile: one host may have several.
+    /// meanwhile: one host may have several. Client and SSDs compute at the same time where there are cores.
     pub(super) fn dial(
         &self,
         ssds: &[usize],
@@ -34,12 +36,33 @@ impl Dialler {
         mut each: impl FnMut(usize, Result<Path, NotDialled>),
     ) {
         let mut within = deadline;
-        for (&ssd, link) in ssds.iter().zip(self.connector.link(ssds, deadline)) {
-            let dialled = link.map_err(NotDialled::Link).and_then(|address| self.connect(address, within));
-            if let Err(NotDialled::Admin(ChannelError::Timeout { .. })) = &dialled {
-                within = AFTER_SILENCE;
+        let mut links = ssds.iter().copied().zip(self.connector.link(ssds, deadline));
+        loop {
+            let some: Vec<_> = links.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                return;
             }
-            each(ssd, dialled);
+            let (tell, dialled) = mpsc::channel();
+            std::thread::scope(|scope| {
+                for (ssd, link) in some {
+                    let tell = tell.clone();
+                    let dial = move || {
+                        let dialled = link.map_err(NotDialled::Link);
+                        let _ = tell.send((ssd, dialled.and_then(|address| self.connect(address, within))));
+                    };
+                    std::thread::Builder::new()
+                        .name("gn-dial".into())
+                        .spawn_scoped(scope, dial)
+                        .expect("a thread starts");
+                }
+                drop(tell);
+                for (ssd, dialled) in dialled {
+                    if let Err(NotDialled::Admin(ChannelError::Timeout { .. })) = &dialled {
+                        within = AFTER_SILENCE;
+                    }
+                    each(ssd, dialled);
+                }
+            });
         }
     }
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <vector>
 
 #include "fabric/hca/agent.cuh"
@@ -21,8 +20,7 @@ using namespace gn;
 
 constexpr gn_u32 FIRST_QPN = 0x100, LAUNCH = 1, VID = 0x51, EPOCH = 3;
 constexpr gn_u32 POOL_KEY = 0 << 8 | 7, QUEUE_KEY = 1 << 8 | 9;
-constexpr gn_u32 UP_ENTRIES = 64, DOWN_ENTRIES = 32;
-constexpr gn_u32 SHARED_BLOCKS = 64, OWN_BLOCKS = 4;
+constexpr gn_u32 UP_ENTRIES = 64, DOWN_ENTRIES = 32, SHARED_BLOCKS = 64, OWN_BLOCKS = 4;
 constexpr gn_u32 BLOCK_WORDS = GN_BLOCK / 4;
 
 struct Config {

@@ -49,6 +49,8 @@ pub(super) struct Daemon {
     /// What the operator asked that is not answered yet, and the answers.
     operators: BTreeMap<Ticket, Option<Called>>,
     next_ticket: u64,
+    /// The answers to clients since the last look.
+    pub(super) answered: Vec<(Ticket, Called)>,
     /// The epochs of maps that it asked voters to hold, and when first.
     holds: BTreeMap<u64, Time>,
     /// The SSDs that are lost, and when it heard of that.
@@ -108,6 +110,7 @@ impl Daemon {
             holds: BTreeMap::new(),
             lost: BTreeMap::new(),
             next_ticket: 0,
+            answered: Vec::new(),
             watches: false,
             stopped: None,
             has_news: false,
@@ -123,11 +126,12 @@ impl Daemon {
     }
 
     /// A client calls.
-    pub(super) fn call(&mut self, now: Time, (client, call): (usize, u64), request: Request) {
+    pub(super) fn call(&mut self, now: Time, (client, call): (usize, u64), request: Request) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.calls.insert(ticket, (client, call, now));
         self.core.request(self.ms(now), ticket, request);
+        ticket
     }
 
     /// The operator asks. [`Self::answer`] has the answer when there is one.
@@ -222,6 +226,7 @@ impl Daemon {
                 }
                 Effect::Reply { ticket, result } => {
                     if let Some((client, call, _)) = self.calls.remove(&ticket) {
+                        self.answered.push((ticket, result.clone()));
                         post.say(Item::Answer { client, call, result: Box::new(result) });
                     } else if let Some(answer) = self.operators.get_mut(&ticket) {
                         *answer = Some(result);

@@ -7,6 +7,7 @@
 //!   begin_read: the newest that is acknowledged --> ended: is what it found that, or newer?
 //! ```
 
+mod deletes;
 mod maps;
 
 use crate::dice::Dice;
@@ -70,8 +71,12 @@ struct Volume {
     blocks: Vec<Block>,
     /// The newest write lease that was granted, and when the client was told.
     granted: (u32, Time),
-    /// A deletion was asked for: nothing is known of its blocks any more.
-    dying: bool,
+    /// A client has asked for its deletion.
+    asked: bool,
+    /// Deletes that may delete it, and are not answered.
+    deletes: u32,
+    /// It is deleted, or the operator called its copies lost: nothing is known of its blocks any more.
+    over: bool,
 }
 
 /// A read of a block that has ended.
@@ -119,20 +124,15 @@ impl History {
             entry: entry.clone(),
             blocks: (0..blocks).map(|_| Block::default()).collect(),
             granted: (0, Time::ZERO),
-            dying: false,
+            asked: false,
+            deletes: 0,
+            over: false,
         });
-    }
-
-    /// Someone asks to delete it.
-    pub(super) fn dies(&mut self, life: Life) {
-        if let Some(volume) = self.volumes.get_mut(&life) {
-            volume.dying = true;
-        }
     }
 
     /// The operator called copies lost: nothing is known of any block any more.
     pub(super) fn lose_data(&mut self) {
-        self.volumes.values_mut().for_each(|volume| volume.dying = true);
+        self.volumes.values_mut().for_each(|volume| volume.over = true);
     }
 
     /// The operator gives up what only this SSD has, or it and absent ones.
@@ -150,10 +150,6 @@ impl History {
 
     pub(super) fn is_lost(&self, life: Life, vba: u32) -> bool {
         self.volumes.get(&life).is_some_and(|volume| volume.blocks[vba as usize].lost)
-    }
-
-    pub(super) fn lives(&self) -> Vec<VolumeEntry> {
-        self.volumes.values().filter(|volume| !volume.dying).map(|volume| volume.entry.clone()).collect()
     }
 
     /// A client was told that it has a write lease.
@@ -250,7 +246,7 @@ impl History {
     /// A read ended: judges what it found.
     pub(super) fn read(&mut self, of: ReadOf, found: Found, now: Time) {
         let ReadOf { life, vba, client, ssd, floor, .. } = of;
-        let Some(volume) = self.volumes.get(&life).filter(|volume| !volume.dying) else { return };
+        let Some(volume) = self.volumes.get(&life).filter(|volume| volume.is_judged()) else { return };
         let Some(block) = volume.blocks.get(vba as usize).filter(|block| !block.lost) else { return };
         let place = format!("volume {}, block {vba}: SSD {ssd} gave client {client}", life.0.get());
         let zeros =

@@ -52,6 +52,7 @@ impl World {
             return None;
         }
         daemon.leap(now, by);
+        self.daemon_leapt_at = now;
         self.wake_daemons(now);
         Some(())
     }

@@ -8,13 +8,13 @@
 //! | module | what |
 //! |---|---|
 //! | `shape` | what a seed draws |
-//! | `world`, `life`, `clock` | the loop, starts and ends, clocks that run off |
+//! | `world`, `life`, `clock`, `watch` | the loop, starts and ends, clocks that run off, deadlines |
 //! | `chaos`, `power`, `storm`, `aimed`, `leap`, `operator` | the faults, and what the operator does |
 //! | `rest`, `drill`, `swap`, `rot`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
-//! | `history`, `reach`, `blocks`, `changes` | the checkers, the data, and what maps change |
+//! | `history`, `deletes`, `reach`, `blocks`, `changes` | the checkers, the data, and what maps change |
 //! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
 
 mod aimed;
@@ -26,6 +26,7 @@ mod chaos;
 mod client;
 mod clock;
 mod daemon;
+mod deletes;
 mod drill;
 mod driver;
 mod end;
@@ -44,6 +45,7 @@ mod shape;
 pub mod stats;
 mod storm;
 mod swap;
+mod watch;
 mod wire;
 mod world;
 

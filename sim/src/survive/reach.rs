@@ -52,7 +52,8 @@ impl World {
             let node = &self.nodes[usize::from(ssd)];
             // The map may have been made before the SSD was lost, and be active only now.
             let held = self.leader().and_then(|daemon| daemon.held_at(map.epoch()));
-            let is_made_since = held.is_some_and(|at| at > node.started_at);
+            let last = node.started_at.max(node.stopped_at);
+            let is_made_since = held.is_some_and(|at| at > last);
             if node.stopped_at == Time::ZERO || node.started_at + REACH <= now || !is_made_since {
                 continue;
             }
@@ -65,7 +66,10 @@ impl World {
             let since = node.stopped_at.min(lost);
             let said = |client: usize| self.reached.get(&(client, ssd)).is_some_and(|at| *at >= since);
             let late = self.clients.iter().enumerate().find(|(at, client)| {
-                let held = client.write_lease().is_some_and(|(opened, _)| opened < node.started_at);
+                // The daemon whose clock leapt since may have ended the lease.
+                let held = client.write_lease().is_some_and(|(opened, span)| {
+                    opened < node.started_at && client.lease_until().before(span) > self.daemon_leapt_at
+                });
                 held && client.lease_until() > now + ENDS && !said(*at)
             });
             if let Some((client, _)) = late {

@@ -36,7 +36,7 @@ pub(super) type CopyOf = (u16, u32);
 impl World {
     /// Some blocks of a volume rot beside load.
     pub(super) fn rot_any(&mut self) -> Option<String> {
-        let (map, lives) = (self.newest_map()?, self.history.lives());
+        let (map, lives) = (self.newest_map()?, self.history.lasting());
         let entry = lives.get(self.any(lives.len().max(1)))?.clone();
         let blocks = u32::try_from(entry.capacity_blocks).expect("small");
         let (first, most) = (self.chaos.dice.below(blocks), 1 + self.chaos.dice.below(MOST));
@@ -82,7 +82,7 @@ impl World {
     pub(super) fn rot(&mut self) -> bool {
         let Some(map) = self.newest_map() else { return true };
         let mut flipped = 0;
-        for entry in self.history.lives() {
+        for entry in self.history.lasting() {
             for vba in 0..u32::try_from(entry.capacity_blocks).expect("small") {
                 flipped += self.rot_block(&map, &entry, vba);
             }

@@ -12,24 +12,18 @@ use crate::survive::chaos::Chaos;
 use crate::survive::client::Client;
 use crate::survive::clock::Clock;
 use crate::survive::daemon::Daemon;
+use crate::survive::deletes::Deletes;
 use crate::survive::history::History;
 use crate::survive::node::Node;
 use crate::survive::peers::Peer;
 use crate::survive::shape::Shape;
 use crate::survive::wire::{Body, Host, Item, Post, Way};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_daemon::core::failure::Failure;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::status::GrpcCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Interval of the looks at deadlines.
-const WATCH: Span = Span::from_ms(250);
-/// A request is over within this time (`lanes::DEADLINE`, and what a silent SSD takes to be given up).
-const REQUEST: Span = Span::from_ms(12_000);
-/// A daemon answers each call within this time (`CoreConfig::request_ms` and a second).
-const CALL: Span = Span::from_ms(31_000);
 
 /// SSDs, daemons and clients.
 pub(super) struct World {
@@ -43,6 +37,9 @@ pub(super) struct World {
     pub(super) daemon_number: u64,
     pub(super) clients: Vec<Client>,
     pub(super) history: History,
+    pub(super) deletes: Deletes,
+    /// When the clock of a daemon leapt last.
+    pub(super) daemon_leapt_at: Time,
     pub(super) chaos: Chaos,
     pub(super) trace: u64,
     pub(super) steps: u64,
@@ -95,6 +92,8 @@ impl World {
             agenda: Agenda::new(actors, Dice::new(seed, 4)),
             chaos: Chaos::new(Dice::new(seed, 5), start + shape.runs, without),
             history: History::new(Dice::new(seed, 6), shape.has_voters()),
+            deletes: Deletes::default(),
+            daemon_leapt_at: Time::ZERO,
             peers: BTreeMap::new(),
             daemons: Vec::new(),
             daemon_number: 0,
@@ -210,6 +209,7 @@ impl World {
             Actor::Daemons => {
                 let post = &mut self.post;
                 let next = self.daemons.iter_mut().map(|daemon| daemon.step(post)).min();
+                self.note_answers();
                 self.daemons_stopped();
                 if self.daemons.iter_mut().any(|daemon| std::mem::take(&mut daemon.has_news)) {
                     self.map_is_held();
@@ -317,8 +317,8 @@ impl World {
                     let at = of.still_until;
                     return self.post.hold(at, Item::Call { client, daemon, call, request });
                 }
-                of.call(now, (client, call), (*request).clone());
-                self.note_reach(client, &request);
+                let ticket = of.call(now, (client, call), (*request).clone());
+                self.note_call((daemon, ticket), client, &request);
                 self.wake(Actor::Daemons, now);
             }
             Item::Answer { client, call, result } => {
@@ -359,39 +359,5 @@ impl World {
                 }
             }
         }
-    }
-
-    /// No request and no call waits beyond its deadline.
-    fn watch(&mut self) -> Time {
-        let now = self.post.now;
-        self.post.sweep();
-        if self.is_whole()
-            && self.chaos.is_lossy
-            && !self.nodes.iter().any(|node| node.bench.power.is_armed())
-        {
-            (self.chaos.is_lossy, self.chaos.has_overlap) = (false, false);
-        }
-        let waits = self
-            .clients
-            .iter()
-            .enumerate()
-            .find(|(_, client)| client.oldest().is_some_and(|at| at + REQUEST < now));
-        if let Some((client, _)) = waits {
-            self.history.broken(now, "a request has no end within its deadline", format!("client {client}"));
-        }
-        for daemon in self.daemons.iter().filter(|daemon| daemon.still_until <= now) {
-            if let Some((client, _, at)) =
-                daemon.calls.values().find(|(_, _, at)| (*at).max(daemon.still_until) + CALL < now)
-            {
-                let facts = format!(
-                    "daemon {}, client {client}, since {}",
-                    daemon.number,
-                    super::history::seconds(*at)
-                );
-                self.history.broken(now, "a call has no answer within its deadline", facts);
-                break;
-            }
-        }
-        now + WATCH
     }
 }

@@ -12,7 +12,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 18] = [
+const FOUND: [(u64, &str); 38] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -26,11 +26,31 @@ const FOUND: [(u64, &str); 18] = [
     (691, "a daemon dated what a writer said by the time when it carried the call out"),
     (895, "the operator did not know that a reset still acted when an SSD lost its power"),
     (1798, "a daemon that began to serve did not look for holes"),
+    (1840, "a Delete that had deleted nothing deleted a later volume when it was repeated"),
+    (1864, "as 1840"),
+    (2469, "a former writer read any copy of an SSD that had not heard of the end of its lease (rule 7a)"),
     (3165, "a daemon's start took what an SSD said before it learned another daemon's map"),
     (3237, "a daemon that was deposed did not hear of it"),
+    (3316, "as 1840"),
+    (3667, "as 2469"),
     (3668, "a volume was added by a connection that was broken before"),
+    (4076, "a map was made before its SSD was killed again, and active after that"),
+    (4152, "as 1840"),
     (4260, "a fresh array had no voters, as a connection broke while its first map was made"),
+    (4584, "as 2469"),
+    (5380, "the repetition of a Delete that was refused deleted a volume, and its client was told so"),
+    (5691, "a kernel stood still, and its request counted as late"),
+    (5994, "as 2469"),
+    (5996, "as 2469"),
+    (6753, "as 1840"),
+    (6924, "a daemon whose clock leapt had ended a write lease, and its client counted as a writer"),
+    (6997, "no client had got the map that dropped an SSD"),
     (7006, "as 3668, on an SSD that was dropped meanwhile"),
+    (7131, "as 5380"),
+    (7241, "an SSD that filled forgot a TRIM when it restarted"),
+    (7774, "as 5380"),
+    (8735, "a daemon's start forgot the only table that it had read, and all volumes were deleted"),
+    (8813, "as 5380"),
 ];
 
 fn number(name: &str) -> Option<u64> {

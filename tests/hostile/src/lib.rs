@@ -19,4 +19,5 @@ pub mod insider;
 pub mod mutate;
 pub mod proof;
 pub mod random;
+mod streams;
 pub mod talk;

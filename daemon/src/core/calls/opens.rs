@@ -38,9 +38,14 @@ impl Core {
             Rights::Read => self.with_reader(call, volume),
             Rights::Write { lease_ms } => self.with_writer(call, volume, lease_ms).map(Some),
         };
+        let everywhere = volume.may_seem_writer(now, client);
+        let is_named = matches!(opened, Ok(None));
         let (entry, then) = match opened {
-            Ok(Some(entry)) if rights == Rights::Read => (entry, Then::OpenedRead),
+            Ok(Some(entry)) if rights == Rights::Read => (entry, Then::OpenedRead { everywhere }),
             Ok(Some(entry)) => (entry, Then::OpenedWrite),
+            Ok(None) if everywhere => {
+                (volume.basis(now, self.term.number()), Then::OpenedRead { everywhere })
+            }
             Ok(None) => {
                 let view = volume.view(now);
                 return self.reply(ticket, Ok(Reply::Opened { volume: view, lease_ms: 0 }));
@@ -48,12 +53,14 @@ impl Core {
             Err(failure) => return self.reply(ticket, Err(failure)),
         };
         // A further reader is harmless even if an SSD does not know it yet. That SSD refuses the reader, and
-        // gets the entry when it is back. A new writer is admitted only when every SSD refuses the previous
-        // one.
-        if let Some(message) = self.needs_everyone(name, "opened").filter(|_| then != Then::OpenedRead) {
+        // gets the entry when it is back. But if that SSD takes it for the writer, it lets it read any
+        // replica. So a former writer reads only when every SSD knows that it is none. A new writer is
+        // admitted only when every SSD refuses the previous one.
+        let is_harmless = then == Then::OpenedRead { everywhere: false };
+        if let Some(message) = self.needs_everyone(name, "opened").filter(|_| !is_harmless) {
             return self.fail(ticket, Unavailable, message);
         }
-        if let Some(caller) = self.callers.get(&ticket) {
+        if let Some(caller) = self.callers.get(&ticket).filter(|_| !is_named) {
             let volumes = &self.volumes;
             let opened = self.clients.open(now, caller, (client, vid), |id, vid| holds(volumes, id, vid));
             if let Err(failure) = opened {

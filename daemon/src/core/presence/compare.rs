@@ -25,6 +25,7 @@ impl Core {
                 } else if old.lease_epoch != DELETE_MARK {
                     volume.spent = volume.spent.max(old.lease_epoch);
                 }
+                volume.note_writer(old.writer);
             }
             volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
             if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {

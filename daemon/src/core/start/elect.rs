@@ -14,7 +14,8 @@
 //! tables say how many replicas the volumes have, by which a loss is judged. One table is enough, of a
 //! member with the content that the map means: each change is on all members. The table of an SSD whose link
 //! broke since it said who it is counts for nothing. The start reads all anew, and in the end goes on
-//! without that SSD.
+//! without that SSD. A table counts also if its SSD is dropped as one of the losses: perhaps no other table
+//! was read.
 
 use super::fresh::other_number;
 use super::{Probe, Progress, Start, Step};
@@ -291,7 +292,8 @@ impl Core {
         // Each change is on all members. So all of them together have all volumes, also where each has lost
         // writes. An SSD that is out is not missed, nor is one that is there in its place.
         let are_all_there = start.without.is_disjoint(self.members.all()) && answered.is_superset(&awaited);
-        let is_known = are_all_there || answered.iter().any(is_good);
+        let good: BTreeSet<u16> = answered.iter().copied().filter(is_good).collect();
+        let is_known = are_all_there || !good.is_empty();
         let lacks = (!is_known).then(|| self.tables_missing(&answered));
         let silent: Vec<u16> =
             self.members.all().iter().filter(|ssd| !answered.contains(ssd)).copied().collect();
@@ -312,6 +314,7 @@ impl Core {
             self.changes.presume_down(ssd, why.unwrap_or_else(|| "it does not answer".into()));
         }
         self.changes.found_fewest = fewest;
+        start.known_by = if good.is_empty() { &awaited & &answered } else { good };
         start.enter(Step::Losses);
         self.change_step(now);
     }

@@ -8,7 +8,7 @@ use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
 use crate::core::{Core, Effect, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,10 @@ impl Core {
         strangers.iter().for_each(|&ssd| self.members.lose(ssd, Absence::new(OTHER)));
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
-        // An SSD whose table was read may have been dropped since.
+        // An SSD by whose table the volumes are known may have been dropped since.
         let members = self.members.all() - &strangers;
-        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| members.contains(ssd)) {
+        let counts = |ssd: &u16| members.contains(ssd) || start.known_by.contains(ssd);
+        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| counts(ssd)) {
             for entry in std::mem::take(&mut probe.table) {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
@@ -85,8 +86,7 @@ impl Core {
     ) -> Result<(), Stop> {
         let winner = newest(copies).clone();
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
-        let alive: BTreeSet<u16> = copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
-        if alive.is_empty() {
+        if copies.values().all(|entry| entry.deleting) {
             self.past.retire(&winner, last_version, now + self.config.sweep_ms);
             if winner.lease_epoch == DELETE_MARK {
                 self.tombstones.bury(now, winner);
@@ -109,8 +109,12 @@ impl Core {
         if let Some(capacity) = &mut self.capacity {
             capacity.reserve(&winner);
         }
+        let is_member = |ssd: &u16| self.members.contains(*ssd);
+        let alive = copies.iter().filter(|(ssd, entry)| is_member(ssd) && !entry.deleting);
+        let alive: BTreeSet<u16> = alive.map(|(&ssd, _)| ssd).collect();
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
+        volume.writers = self.writers(copies);
         if let Some(by) = successor {
             volume.supersede(by);
             self.volumes.insert(vid, volume);
@@ -121,7 +125,7 @@ impl Core {
         } else if marked(&winner) {
             self.volumes.insert(vid, volume);
             self.mark(vid, None, None);
-        } else if copies.len() == self.members.len() && copies.values().all(|e| *e == winner) {
+        } else if self.members.all().iter().all(|ssd| copies.get(ssd) == Some(&winner)) {
             // The start of the lease is not known, so it counts from now.
             volume.commit(now, &winner, true, self.config.drift_ms);
             self.volumes.insert(vid, volume);
@@ -131,6 +135,14 @@ impl Core {
             self.put(vid, VolumeEntry { lease_ms, ..winner }, Purpose::Reconcile { reply: None });
         }
         Ok(())
+    }
+
+    /// Clients that some SSD may take for the writer. An SSD whose table was not read may have an older
+    /// entry.
+    fn writers(&self, copies: &BTreeMap<u16, VolumeEntry>) -> Option<BTreeSet<ClientId>> {
+        let are_all_read = self.members.all().iter().all(|ssd| copies.contains_key(ssd));
+        let is_known = are_all_read || self.map_of_voters().is_none();
+        is_known.then(|| copies.values().filter_map(|entry| entry.writer).collect())
     }
 
     /// Serves once no round of the start is under way. Changes that an SSD still did not take are repeated

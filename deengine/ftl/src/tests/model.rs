@@ -2,6 +2,7 @@
 //! The layer against a model: a read returns the last write, whatever else happens.
 
 use super::*;
+use crate::repair::Kept;
 use proptest::prelude::*;
 
 fn mixed(harness: &mut Harness, seed: u64, steps: u64, blocks: u32) {
@@ -72,6 +73,37 @@ fn a_trimmed_block_still_refuses_older_stamps() {
     let done =
         harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();
     assert_eq!(done.overtaken, 1, "a late write does not undo the TRIM");
+}
+
+/// A fill copies a TRIM of a block that this SSD never had. It may be the last SSD that knows of the TRIM.
+#[test]
+fn a_trim_that_a_fill_copied_refuses_older_stamps_after_a_restart() {
+    let _deadline = crate::tests::deadline();
+    for is_checkpointed in [false, true] {
+        let mut harness = Harness::new(256, false, 2);
+        let (vid, vba, early) = (vid(1), 7, harness.stamp());
+        let of = |stamp| Target { vid, generation: 1, vba, stamp, only_mapped: false, fills: true };
+        let stamp = harness.stamp();
+        let kept = Kept::Tombstone { stamp };
+        let noted = harness.ftl().commits().note_stamp(harness.now, &of(stamp)).unwrap();
+        assert!(noted.is_some_and(|seq| seq == harness.last()), "it is a transaction");
+        assert_eq!(harness.ftl().commits().note_stamp(harness.now, &of(stamp)), Ok(None), "once");
+        if is_checkpointed {
+            for _ in 0..4_000 {
+                assert!(harness.write((vid, 9), 1));
+            }
+            assert!(harness.ftl().stats().checkpoints > 0);
+        }
+        assert!(harness.make_durable());
+        let flash = harness.power_cycle(1);
+        harness.reopen(flash).unwrap();
+        assert_eq!(harness.ftl().commits().kept(vid, 1, vba), kept);
+        let late = Target { fills: false, ..of(early) };
+        let frame = harness.ftl().take_frame().unwrap();
+        let block = NewBlock { frame, sum: 0 };
+        let done = harness.ftl().commit(harness.now, harness.now, &late, &[block]).unwrap();
+        assert_eq!(done.overtaken, 1, "a late write does not undo the TRIM");
+    }
 }
 
 #[test]

@@ -201,8 +201,7 @@ impl Client {
         self.volume = volume;
         let name = volume_name(volume);
         if !self.reads_only && wanted.is_none() && self.dice.below(1000) < self.shape.deletes_permille {
-            let living = history.lives().into_iter().filter(|entry| entry.name == name.as_str());
-            living.for_each(|entry| history.dies((entry.vid, entry.generation)));
+            history.delete_is_asked(name.as_str());
             self.to_make.push(volume);
             let request_id = self.request_id();
             let request = Request::Delete { name, client: self.id, request_id };

@@ -125,6 +125,7 @@ impl Client {
         self.stalls = None;
         post.stats.path(Path::Stalled);
         self.passes_at = now + span;
+        self.lanes.stood = Span::from_ps(self.lanes.stood.as_ps() + span.as_ps());
         true
     }
 

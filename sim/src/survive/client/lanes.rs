@@ -45,6 +45,8 @@ pub(super) struct Op {
     vba: u32,
     blocks: u32,
     pub(super) begun: Time,
+    /// How long the kernel had stood still before.
+    stood: Span,
     deadline: Time,
     sequence: Option<u64>,
     /// For a read: the newest acknowledged stamps when it began, and the SSDs that it asked last.
@@ -96,6 +98,8 @@ pub(super) struct Lanes {
     pub(super) wants_renewal: bool,
     pub(super) is_fenced: bool,
     next_op: u64,
+    /// How long the kernel stood still in all.
+    pub(super) stood: Span,
     /// The last zeroes that were acknowledged: block, number of blocks, sequence.
     zeroed: VecDeque<(u32, u32, u64)>,
 }
@@ -125,6 +129,7 @@ impl Lanes {
             wants_renewal: false,
             is_fenced: false,
             next_op: (number as u64) << 40,
+            stood: Span::ZERO,
             zeroed: VecDeque::new(),
         }
     }
@@ -157,13 +162,16 @@ impl Lanes {
         !op.is_zeroes && self.zeroed.iter().any(|(vba, blocks, of)| *of > sequence && overlaps(*vba, *blocks))
     }
 
-    /// The oldest request without an end.
-    pub(super) fn oldest(&self) -> Option<Time> {
-        let begun = self.lanes.iter().filter_map(|lane| match lane {
+    /// The oldest request without an end, and what it is. While the kernel stood still it did not age.
+    pub(super) fn oldest(&self) -> Option<(Time, String)> {
+        let ages_from = |op: &Op| op.begun + Span::from_ps(self.stood.as_ps() - op.stood.as_ps());
+        let open = self.lanes.iter().filter_map(|lane| match lane {
             Lane::Idle => None,
-            Lane::Runs(op) | Lane::Waits { op, .. } => Some(op.begun),
+            Lane::Runs(op) | Lane::Waits { op, .. } => Some((ages_from(op), op)),
         });
-        begun.min()
+        let (from, op) = open.min_by_key(|(from, _)| *from)?;
+        let what = if op.is_write { "a write" } else { "a read" };
+        Some((from, format!("{what} of {}+{}", op.vba, op.blocks)))
     }
 
     /// The client's clock leaps ahead: requests end earlier.
@@ -235,6 +243,7 @@ impl Lanes {
             vba,
             blocks,
             begun: post.now,
+            stood: self.stood,
             deadline: post.now + DEADLINE,
             sequence: None,
             floors: Vec::new(),

@@ -173,8 +173,8 @@ impl Client {
         }
     }
 
-    /// The oldest request without an end.
-    pub(super) fn oldest(&self) -> Option<Time> {
+    /// The oldest request without an end, and what it is.
+    pub(super) fn oldest(&self) -> Option<(Time, String)> {
         self.lanes.oldest()
     }
 

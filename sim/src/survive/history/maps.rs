@@ -43,20 +43,22 @@ impl History {
     }
 
     /// Whether a map behind the one of that read took the block's place from the SSD, or gave it to another
-    /// content.
+    /// content. No client may have got that map: a later one says when the SSD lost places.
     pub(super) fn dropped_since(&self, entry: &VolumeEntry, vba: u32, seen: &Seen) -> bool {
         let row = |map: &AnyMap| {
             let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
             let serves = map.row(group).flatten().any(|place| place.ssd == seen.ssd && !place.filling);
-            let content = match map {
-                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|s| (s.uuid, s.incarnation)),
+            let ssd = match map {
+                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)),
                 AnyMap::Two(_) => None,
             };
-            (serves, content)
+            let lost_places = ssd.map(|ssd| ssd.shrunk_at).filter(|at| !self.maps.contains_key(at));
+            (serves, ssd.map(|ssd| (ssd.uuid, ssd.incarnation)), lost_places.unwrap_or(0))
         };
         let Some((_, map)) = self.maps.range(..=seen.epoch).next_back() else { return true };
         let before = row(map);
-        let is_drop = |now: (bool, Option<_>)| before.0 && !now.0 || now.1 != before.1;
+        let is_drop =
+            |now: (bool, Option<_>, u64)| before.0 && !now.0 || now.1 != before.1 || now.2 > seen.epoch;
         self.maps.range(seen.epoch + 1..).any(|(_, map)| is_drop(row(map)))
     }
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A Delete may delete the volume that has its name when the call arrives at a daemon. While it is under way
+//! nothing is judged of that volume. A Delete that was refused has deleted nothing, and its repetition is a
+//! new try. After any other answer its repetition deletes no more (rule 12).
+//!
+//! ```text
+//!   Delete id X --> refused: another writes     Delete id X again --> may delete the volume of that name
+//!   Delete id X --> done, or none is there      Delete id X again --> deletes nothing
+//! ```
+
+use crate::survive::daemon::Daemon;
+use crate::survive::history::Life;
+use crate::survive::wire::Called;
+use crate::survive::world::World;
+use gnstor_daemon::core::Ticket;
+use gnstor_daemon::core::request::{Request, RequestId};
+use gnstor_proto::status::GrpcCode;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The Deletes that arrived at daemons.
+#[derive(Default, Debug)]
+pub(super) struct Deletes {
+    /// Those without an answer, by daemon and ticket.
+    open: BTreeMap<(u64, Ticket), Delete>,
+    /// Request ids of Deletes that deleted a volume, or found none.
+    ended: BTreeSet<RequestId>,
+}
+
+#[derive(Debug)]
+struct Delete {
+    client: usize,
+    id: Option<RequestId>,
+    lives: Vec<Life>,
+}
+
+/// What an answer to a Delete says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Says {
+    /// The volume is gone, or will be.
+    Deleted,
+    /// There was none.
+    Nothing,
+    /// It has changed nothing.
+    Refused,
+    /// It may be carried out later.
+    Unknown,
+}
+
+fn says(result: &Called) -> Says {
+    match result {
+        Ok(_) => Says::Deleted,
+        Err(failure) if failure.message.starts_with("the deletion of volume") => Says::Deleted,
+        Err(failure) if failure.code == GrpcCode::NotFound => Says::Nothing,
+        Err(failure) if failure.code == GrpcCode::FailedPrecondition => Says::Refused,
+        Err(failure) if failure.message.contains("cannot be deleted") => Says::Refused,
+        Err(failure) if failure.message.contains("not serving") => Says::Refused,
+        Err(_) => Says::Unknown,
+    }
+}
+
+impl World {
+    /// A call arrives at a daemon, which has given it this ticket.
+    pub(super) fn note_call(&mut self, of: (u64, Ticket), client: usize, request: &Request) {
+        self.note_reach(client, request);
+        let Request::Delete { name, request_id: id, .. } = request else { return };
+        let is_over = id.is_some_and(|id| self.deletes.ended.contains(&id));
+        let lives = if is_over { Vec::new() } else { self.history.delete_begins(name.as_str()) };
+        self.post.note(|| {
+            let why = if is_over { ", which it has done" } else { "" };
+            let vids: Vec<u16> = lives.iter().map(|(vid, _)| vid.get()).collect();
+            format!("client {client} asks daemon {} to delete {name}, volumes {vids:?}{why}", of.0)
+        });
+        self.deletes.open.insert(of, Delete { client, id: *id, lives });
+    }
+
+    /// Daemons have answered calls.
+    pub(super) fn note_answers(&mut self) {
+        let of = |daemon: &mut Daemon| {
+            let number = daemon.number;
+            std::mem::take(&mut daemon.answered)
+                .into_iter()
+                .map(move |(ticket, result)| ((number, ticket), result))
+        };
+        let answers: Vec<_> = self.daemons.iter_mut().flat_map(of).collect();
+        for (of, result) in answers {
+            let Some(Delete { client, id, lives }) = self.deletes.open.remove(&of) else { continue };
+            let said = says(&result);
+            self.post.note(|| format!("daemon {} answers the Delete of client {client}: {said:?}", of.0));
+            match said {
+                Says::Deleted => lives.iter().for_each(|life| self.history.dies(*life)),
+                Says::Nothing | Says::Refused => self.history.delete_ends(&lives),
+                Says::Unknown => {}
+            }
+            if let Some(id) = id.filter(|_| matches!(said, Says::Deleted | Says::Nothing)) {
+                self.deletes.ended.insert(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attacks by the number of connections, or by how slowly they bring their bytes.
+#![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
+
+use crate::attacks::Attacker;
+use crate::frames::{self, kind};
+use crate::hello::client_hello;
+use crate::talk::{Talk, request};
+use std::time::Duration;
+
+/// Most connections that a flood holds open; a process may have 1,024 files.
+const FLOOD: usize = 800;
+/// Number of connections of a slow attack.
+const SLOW: usize = 64;
+const SLOW_BYTES: usize = 256;
+/// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
+const PACE: Duration = Duration::from_millis(4);
+/// Time for the array's answer to the first message of a handshake.
+const ANSWER: Duration = Duration::from_millis(100);
+
+impl Attacker<'_> {
+    pub(crate) fn silent(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() > 200 {
+            held.clear();
+        }
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            if self.random.below(2) == 0 {
+                self.say(&mut talk, &[64, 0, 0, 0, kind::SEND])?;
+            }
+            held.push(talk);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flicker(&mut self) -> std::io::Result<()> {
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
+        }
+        Ok(())
+    }
+
+    /// More connections than a port gives to one host, so that one gives way to each new one.
+    pub(crate) fn flood(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() >= FLOOD {
+            held.drain(..FLOOD / 8);
+        }
+        for _ in 0..20 {
+            held.push(Talk::connect(self.address)?);
+        }
+        Ok(())
+    }
+
+    /// A stream that brings one byte at a time makes the array look at it each time.
+    pub(crate) fn slow(&mut self) -> std::io::Result<()> {
+        let stream: Vec<u8> = self.recorded.iter().flatten().copied().take(SLOW_BYTES).collect();
+        let mut talks = Vec::with_capacity(SLOW);
+        for _ in 0..SLOW {
+            talks.push(Talk::connect(self.address)?);
+        }
+        for byte in stream {
+            for talk in &mut talks {
+                talk.send(&[byte])?;
+            }
+            std::thread::sleep(PACE);
+        }
+        self.frames += SLOW as u64;
+        Ok(())
+    }
+
+    pub(crate) fn hellos(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() > 200 {
+            held.clear();
+        }
+        // An answer has cost the array a key exchange and a signature. The client takes the first bytes of
+        // it and closes, so that the array has room for the next handshake; or it holds the connection.
+        let holds = self.random.below(4) == 0;
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            let hello = client_hello(self.random);
+            self.say(&mut talk, &hello)?;
+            if holds {
+                held.push(talk);
+            } else {
+                talk.first_byte(ANSWER)?;
+            }
+        }
+        Ok(())
+    }
+}
