@@ -213,17 +213,18 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let cuts = std::thread::spawn(move || {
+        let error = std::thread::scope(|scope| {
             // Some are cut at once, some after their first bytes.
-            for nth in 0..6 {
-                let (mut stream, _) = listener.accept().expect("a client");
-                if nth % 2 == 1 {
-                    let _ = stream.read(&mut [0; 24]);
+            scope.spawn(move || {
+                for nth in 0..6 {
+                    let (mut stream, _) = listener.accept().expect("a client");
+                    if nth % 2 == 1 {
+                        let _ = stream.read(&mut [0; 24]);
+                    }
                 }
-            }
+            });
+            Rpc::register(&address, &Credentials::default(), "x").expect_err("the port closes then")
         });
-        let error = Rpc::register(&address, &Credentials::default(), "x").expect_err("the port closes then");
-        cuts.join().expect("six connections came");
         // Nothing listens any more, which is told at once.
         assert!(matches!(&error, Error::Unreachable { cause, .. } if cause.contains("refused")), "{error}");
     }

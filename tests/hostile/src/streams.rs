@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attacks by the number of connections, or by how slowly they bring their bytes.
-#![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::attacks::Attacker;
 use crate::frames::{self, kind};
