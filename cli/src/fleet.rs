@@ -33,6 +33,8 @@ pub(crate) struct Ssd {
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
+    /// It waits for a place in the map.
+    pub(crate) is_spare: bool,
     /// The SSD votes, and holds no blocks.
     pub(crate) is_witness: bool,
     /// Number of places in which it takes writes and does not serve reads yet.
@@ -45,6 +47,11 @@ impl Ssd {
         !self.is_witness && (self.down.is_some() || self.is_out || self.is_lossy)
     }
 
+    /// Whether blocks may be on it now. What an SSD has room for that is away is not known for sure.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_witness && !self.is_out && !self.is_spare && self.down.is_none()
+    }
+
     /// A word for a person and for scripts.
     pub(crate) fn state(&self) -> &'static str {
         match self {
@@ -54,6 +61,7 @@ impl Ssd {
             Self { is_lossy: true, .. } => "lossy",
             Self { is_damaged: true, .. } => "degraded",
             Self { filling: 1.., .. } => "filling",
+            Self { is_spare: true, .. } => "spare",
             _ => "online",
         }
     }
@@ -102,6 +110,7 @@ impl Fleet {
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: u16::try_from(s.index)
                 .is_ok_and(|index| map.state(index) == Some(State3::Out) && !is_witness(&map, index)),
+            is_spare: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Spare)),
             is_witness: u16::try_from(s.index).is_ok_and(|index| is_witness(&map, index)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
             info: s.clone().into(),
@@ -111,9 +120,14 @@ impl Fleet {
         Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 
-    /// Capacity of all SSDs, bytes.
+    /// Capacity of the SSDs that are there and may hold blocks, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.ssds.iter().filter(|ssd| !ssd.is_witness).map(|ssd| ssd.info.capacity_bytes).sum()
+        self.ssds.iter().filter(|ssd| ssd.has_room()).map(|ssd| ssd.info.capacity_bytes).sum()
+    }
+
+    /// The SSDs that the capacity does not count.
+    pub(crate) fn not_counted(&self) -> impl Iterator<Item = &Ssd> {
+        self.ssds.iter().filter(|ssd| !ssd.is_witness && !ssd.has_room())
     }
 
     /// Bytes that the volumes take, all replicas counted.

@@ -249,6 +249,7 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
         print_json(&json!({
             "array": args.array, "capacity_bytes": capacity, "taken_bytes": taken, "free_bytes": free,
             "largest_volume_bytes": fleet.largest,
+            "not_counted": fleet.not_counted().map(|ssd| ssd.info.index).collect::<Vec<_>>(),
             "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
         }));
         return Ok(());
@@ -270,7 +271,17 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
     outln!();
     outln!("free        {}", human_bytes(free));
     outln!("largest     new volume: {}", largest_line(&fleet.largest));
+    if let Some(line) = not_counted_line(&fleet) {
+        outln!("not counted {line}");
+    }
     Ok(())
+}
+
+/// The SSDs that are not part of the capacity, and why.
+fn not_counted_line(fleet: &Fleet) -> Option<String> {
+    let of = |ssd: &Ssd| format!("SSD {} ({})", ssd.info.index, ssd.state());
+    let ssds: Vec<String> = fleet.not_counted().map(of).collect();
+    (!ssds.is_empty()).then(|| ssds.join(", "))
 }
 
 /// The largest new volume with one replica, two, and so on. Sizes of a MiB and more are rounded down to MiB,
@@ -312,6 +323,7 @@ mod tests {
             is_lossy: false,
             is_damaged: false,
             is_out: false,
+            is_spare: false,
             is_witness: false,
             filling: 0,
         }
@@ -361,6 +373,12 @@ mod tests {
         assert!(problems(&fleet)[0].action.contains("gnstor up"));
         let states: Vec<_> = fleet.ssds.iter().map(Ssd::state).collect();
         assert_eq!(states, ["online", "down", "filling", "out"]);
+        assert_eq!(fleet.capacity_bytes(), 2 << 20, "SSDs 0 and 2 of 1 MiB");
+        assert_eq!(not_counted_line(&fleet).as_deref(), Some("SSD 1 (down), SSD 3 (out)"));
+        (fleet.ssds[2].filling, fleet.ssds[2].is_spare) = (0, true);
+        assert_eq!(fleet.capacity_bytes(), 1 << 20, "SSD 0");
+        assert_eq!(not_counted_line(&fleet).as_deref(), Some("SSD 1 (down), SSD 2 (spare), SSD 3 (out)"));
+        fleet.ssds[2].is_spare = false;
         (fleet.ssds[0].is_lossy, fleet.ssds[1].is_lossy) = (true, true);
         assert_eq!((fleet.ssds[0].state(), fleet.ssds[1].state()), ("lossy", "down"));
         assert_eq!(fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count(), 3);

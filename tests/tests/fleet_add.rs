@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Deadline of each request.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Room of each SSD for blocks.
+const SSD_BYTES: u64 = 64 << 20;
 /// From the call until the SSD serves, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -44,6 +46,13 @@ fn empty(four: &Four, index: u16, size: &str, listen: &str) -> SsdProcess {
     let file = four.folder.path().join(format!("{index}-{size}.gns")).display().to_string();
     let args = ["--preset", "null", "--size", size, "--data", &file, "--index", &number];
     SsdProcess::start(listen, &[&args[..], &["--manager-key", &key]].concat())
+}
+
+/// The capacity that `gnstor df` says, and the SSDs that it does not count.
+fn counted(up: &Up) -> (u64, Vec<u64>) {
+    let df = call(up, &["df", "--json"]).json();
+    let ssds = df["not_counted"].as_array().expect("numbers").iter().filter_map(Value::as_u64).collect();
+    (df["capacity_bytes"].as_u64().expect("bytes"), ssds)
 }
 
 fn has_its_share(now: &Value, ssd: usize) -> bool {
@@ -95,8 +104,7 @@ fn an_ssd_joins_beside_clients_and_serves_when_another_one_is_killed() {
         volume(&guest.client, "v", 8 << 20, REPLICAS);
         let file = guest.client.open("v", Rights::Write).unwrap();
         let running = Running::new(&file);
-        let room = |up: &Up| call(up, &["df", "--json"]).stdout;
-        let df = room(&four.up);
+        assert_eq!(counted(&four.up), (4 * SSD_BYTES, vec![]));
         let mut fifth = None;
         std::thread::scope(|scope| {
             let kernel = scope.spawn(|| running.run(&file));
@@ -115,8 +123,10 @@ fn an_ssd_joins_beside_clients_and_serves_when_another_one_is_killed() {
             takes_its_share(&four.up, &before, begun);
             goes_on();
             assert!(guest.client.unreached().is_empty() && guest.client.session().ssds() == 5);
+            assert_eq!(counted(&four.up), (5 * SSD_BYTES, vec![]), "there is more room");
             four.kill(1);
             until(&four.up, "SSD 1 is dropped", |now| now["ssds"][1]["state"] == "out");
+            assert_eq!(counted(&four.up), (4 * SSD_BYTES, vec![1]));
             goes_on();
             running.stop();
             kernel.join().unwrap();
@@ -130,14 +140,14 @@ fn an_ssd_joins_beside_clients_and_serves_when_another_one_is_killed() {
         let copies = every_copy_is_there(&file, &guest.client.fleet_map(), &running.versions());
         assert!(copies >= 2 * running.versions().len());
         let (busy, still) = (writes.end("writer"), reads.end("reader"));
-        assert_ne!(room(&four.up), df, "there is more room");
         drop((file, running, guest, host, reader));
-        read_again(four, &fifth.expect("it joined"), &busy.data, &still.data);
+        read_again(four, fifth.expect("it joined"), &busy.data, &still.data);
     });
 }
 
-/// A daemon that was given the first four SSDs connects to the fifth by the map.
-fn read_again(mut four: Four, fifth: &SsdProcess, busy: &[u8], still: &[u8]) {
+/// A daemon that was given the first four SSDs connects to the fifth by the map. If the fifth is not there,
+/// the daemon goes on without it, and says so.
+fn read_again(mut four: Four, fifth: SsdProcess, busy: &[u8], still: &[u8]) {
     four.start_again(1);
     until(&four.up, "all copies are back", |now| now["state"] == "healthy");
     let (at, key) = (four.addresses.join(","), Four::key(&four.folder));
@@ -145,6 +155,7 @@ fn read_again(mut four: Four, fifth: &SsdProcess, busy: &[u8], still: &[u8]) {
     let now = until(&up, "the next daemon knows all", |now| now["state"] == "healthy");
     assert_eq!(now["ssds"][4]["address"], fifth.address().as_str(), "{now:#}");
     assert_eq!(now["ssds"].as_array().map(Vec::len), Some(5));
+    assert_eq!(counted(&up), (5 * SSD_BYTES, vec![]), "it has said how large it is");
     let guest = Guest::connect_for(&up.daemon, "later", PATIENCE);
     assert_eq!(guest.client.ssds().len(), 5);
     for (name, data) in [("busy", busy), ("still", still)] {
@@ -153,6 +164,15 @@ fn read_again(mut four: Four, fifth: &SsdProcess, busy: &[u8], still: &[u8]) {
         assert_same(name, &read, data);
     }
     drop(guest);
+    up.end("-TERM");
+    fifth.kill();
+    let begun = Instant::now();
+    let up = Up::start_as(&["--ssd-at", &at, "--manager-key", &key]);
+    println!("a daemon without SSD 4 serves {:?} after its start", begun.elapsed());
+    until(&up, "it goes on without SSD 4", |now| now["ssds"][4]["state"] == "out");
+    assert_eq!(counted(&up), (4 * SSD_BYTES, vec![4]));
+    let table = call(&up, &["df"]).stdout;
+    assert!(table.lines().any(|line| line == "not counted SSD 4 (out)"), "{table}");
     up.end("-TERM");
 }
 

@@ -148,7 +148,11 @@ impl Core {
             // With this map it refuses clients that still use an older one, in which it takes part.
             Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
-            Phase::Starting(_) | Phase::Stopped(_) => self.members.back(ssd),
+            Phase::Starting(ref mut start) => {
+                start.found(ssd, self.now);
+                self.members.back(ssd);
+            }
+            Phase::Stopped(_) => self.members.back(ssd),
         }
         self.change_step(self.now);
     }

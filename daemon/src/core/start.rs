@@ -27,7 +27,7 @@ mod reconcile;
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(super) use elect::as_known;
-use elect::{next_vid, voters_of};
+use elect::{Reach, next_vid, voters_of};
 use fresh::without_a_map;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -38,8 +38,6 @@ use std::collections::BTreeSet;
 
 /// Number of times that a daemon whose term is refused tries the next one at once.
 const TRIES_AT_ONCE: u32 = 8;
-/// How long a step waits for SSDs without which a majority of the voters can go on.
-const PATIENCE_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -75,6 +73,7 @@ struct Probe {
     table: Vec<VolumeEntry>,
     /// What the SSD was when its table was read; None if its link had broken since it said that.
     read_of: Option<SsdSays>,
+    reach: Reach,
 }
 
 /// A start under way.
@@ -265,6 +264,7 @@ impl Core {
         }
         probe.trouble = None;
         probe.progress = Progress::Answered;
+        probe.reach = if matches!(answer, Answer::Lost(_)) { probe.reach } else { Reach::Answers };
         match (start.step, answer) {
             (Step::Maps, Answer::Map(map)) => probe.map = map,
             (Step::Says, Answer::Says(says)) => probe.says = says,
@@ -314,12 +314,12 @@ impl Core {
         let awaits = start.awaits(&self.members);
         let is_open = start.of(&awaits).any(|p| p.progress != Progress::Answered);
         if is_open && !start.again && start.has_enough(&self.term) {
-            if now >= began + PATIENCE_MS {
+            let over = began + start.patience_ms(&awaits);
+            if now >= over {
                 start.go_on_without(&awaits);
                 return self.start_next(now);
             }
-            start.retry_at =
-                Some(start.retry_at.map_or(began + PATIENCE_MS, |at| at.min(began + PATIENCE_MS)));
+            start.wakes_by(over);
         }
         if start.of(&awaits).any(|p| matches!(p.progress, Progress::Asked(_))) {
             return;

@@ -125,6 +125,14 @@ impl Link {
         }
     }
 
+    /// A link that is not up yet, and dials at once. It reports no loss before a try has failed.
+    pub fn to_be_dialled(port: SsdPort, deadline: Duration, now: u64) -> Self {
+        let mut link = Self::new(port, deadline, now);
+        let why = "it is being connected".into();
+        link.state = State::Down { why, try_at: now, wait_ms: RETRY_MS };
+        link
+    }
+
     /// Index of the SSD.
     pub fn index(&self) -> u16 {
         self.index

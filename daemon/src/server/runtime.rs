@@ -227,6 +227,20 @@ impl Driver {
         self.ssds.connect(port);
     }
 
+    /// SSDs that this daemon was not given are listed as large as they say they are.
+    fn list_sizes(&self) {
+        for (ssd, bytes) in self.core.sizes_of_others() {
+            self.listed.send_if_modified(|listed| {
+                let mut ssds = listed.to_vec();
+                let is_new = |of: &&mut Ssd| of.index == u32::from(ssd) && of.capacity_bytes != bytes;
+                let Some(of) = ssds.iter_mut().find(is_new) else { return false };
+                of.capacity_bytes = bytes;
+                *listed = ssds.into();
+                true
+            });
+        }
+    }
+
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.pop_effect() {
             match effect {
@@ -257,6 +271,7 @@ impl Driver {
             self.watches_closely = true;
             self.ssds.watch_closely();
         }
+        self.list_sizes();
         self.maps.send_if_modified(|maps| {
             let new =
                 self.core.map_in_use().filter(|(epoch, _)| maps.as_ref().is_none_or(|(e, _)| e < epoch));

@@ -153,7 +153,7 @@ impl Loop {
             }
             Work::Connect(port) => {
                 let now = self.clock.running_ms();
-                let mut link = Link::new(*port, self.deadline, now);
+                let mut link = Link::to_be_dialled(*port, self.deadline, now);
                 if self.watches_closely {
                     link.watch_closely(now);
                 }

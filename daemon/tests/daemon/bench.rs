@@ -42,6 +42,8 @@ pub(crate) struct Bench {
     next_ticket: u64,
     /// Commands that were executed while no time passed.
     at_this_moment: u32,
+    /// SSDs that are connected later, and are dead, do not refuse: nothing comes from their addresses.
+    pub(crate) dials_hang: bool,
 }
 
 impl Bench {
@@ -70,6 +72,7 @@ impl Bench {
             now,
             next_ticket: 0,
             at_this_moment: 0,
+            dials_hang: false,
         };
         bench.drain();
         bench
@@ -113,6 +116,8 @@ impl Bench {
         }
         if !self.array.ssd(ssd.into()).dead {
             self.core.ssd_found(self.now, ssd);
+        } else if !self.dials_hang {
+            self.core.ssd_lost(self.now, ssd, "no SSD listens there");
         }
     }
 

@@ -31,6 +31,7 @@ mod rules;
 mod settle;
 mod shrink;
 mod spare;
+mod start_absent;
 mod trust;
 mod voter;
 mod witness;

@@ -19,6 +19,7 @@ use crate::core::failure::Failure;
 use crate::core::{Core, Effect, Phase, Ticket};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3, Vote};
 use gnstor_proto::ssd_identity::SsdSays;
@@ -268,6 +269,12 @@ impl Core {
             self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
             self.capacity = Some(capacity);
         }
+    }
+
+    /// The SSDs that this daemon was not given, and their capacities in bytes. 0: not known yet.
+    pub fn sizes_of_others(&self) -> impl Iterator<Item = (u16, u64)> {
+        let of = |(ssd, &blocks): (u16, &u64)| (ssd, blocks << BLOCK_SHIFT);
+        (0..).zip(self.members.blocks()).map(of).skip(self.members.given())
     }
 
     /// Connects to further SSDs that a map names. They have no room until they say how large they are.

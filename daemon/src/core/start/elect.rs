@@ -8,12 +8,14 @@
 //!   Tables   of the members that are there
 //!   Losses   the members that are not there, or have other content, are dropped
 //! ```
-//! A step goes on without an SSD that has not answered for 2 s, where a majority of the voters has. No later
-//! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes
-//! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
-//! each change is on all members. The table of an SSD whose link broke since it said who it is counts for
-//! nothing. The start reads all anew, and in the end goes on without that SSD. A table counts also if its SSD
-//! is dropped as one of the losses: perhaps no other table was read.
+//! A step goes on without an SSD that has not answered for 2 s, where a majority of the voters has. An SSD
+//! is known not to be there if this daemon has never reached it, and a try to connect has failed. For such
+//! SSDs alone the step waits 0.5 s. No later step waits for such an SSD, and it is lost. Before that the
+//! tables say how many replicas the volumes have, by which a loss is judged. One table is enough, of a
+//! member with the content that the map means: each change is on all members. The table of an SSD whose link
+//! broke since it said who it is counts for nothing. The start reads all anew, and in the end goes on
+//! without that SSD. A table counts also if its SSD is dropped as one of the losses: perhaps no other table
+//! was read.
 
 use super::fresh::other_number;
 use super::{Probe, Progress, Start, Step};
@@ -32,8 +34,23 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeSet;
 
+/// How long a step waits for SSDs without which a majority of the voters can go on.
+const PATIENCE_MS: u64 = 2_000;
+/// The same for SSDs that are not there. They may be starting, as this daemon is.
+const ABSENT_MS: u64 = 500;
 /// Number of times that a start reads all anew for SSDs whose links broke. Then it goes on without them.
 const READS: u32 = 3;
+
+/// Whether the daemon reaches an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Reach {
+    #[default]
+    Unknown,
+    /// It has answered since this daemon started.
+    Answers,
+    /// It has not, and its link says that it is not there.
+    None,
+}
 
 /// The voters that a map names; none in format 2.
 pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
@@ -85,6 +102,11 @@ impl Start {
     pub(in crate::core) fn lost(&mut self, ssd: u16, retry_at: u64) {
         let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
         probe.says = None;
+        if probe.reach != Reach::Answers {
+            probe.reach = Reach::None;
+            self.began.into_iter().for_each(|began| self.wakes_by(began + ABSENT_MS));
+        }
+        let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
         let is_said = self.step == Step::Says && probe.progress == Progress::Answered;
         if is_said {
             probe.progress = Progress::ToAsk;
@@ -93,8 +115,29 @@ impl Start {
         let was_stranger = self.step == Step::Elect && self.strangers.remove(&ssd);
         self.again |= was_stranger;
         if is_said || was_stranger {
-            self.retry_at = Some(self.retry_at.map_or(retry_at, |at| at.min(retry_at)));
+            self.wakes_by(retry_at);
         }
+    }
+
+    /// The SSD is reached, and has not answered yet. It is asked at once: the step's wait may end soon.
+    pub(in crate::core) fn found(&mut self, ssd: u16, now: u64) {
+        let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
+        if probe.reach == Reach::Answers || self.again {
+            return;
+        }
+        probe.reach = Reach::Unknown;
+        self.wakes_by(now);
+    }
+
+    /// The start looks again at this time at the latest.
+    pub(super) fn wakes_by(&mut self, at: u64) {
+        self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// How long the step waits for these, where a majority of the voters has answered.
+    pub(super) fn patience_ms(&self, awaits: &BTreeSet<u16>) -> u64 {
+        let mut open = self.of(awaits).filter(|probe| probe.progress != Progress::Answered);
+        if open.all(|probe| probe.reach == Reach::None) { ABSENT_MS } else { PATIENCE_MS }
     }
 
     fn answered(&self) -> BTreeSet<u16> {

@@ -89,7 +89,7 @@ fn broken() -> ChannelError {
     ChannelError::Broken { peer: "SSD 0".into(), cause: "pulled".into() }
 }
 
-fn link(sim: &Sim, lasts: bool) -> Link {
+fn port(sim: &Sim, lasts: bool) -> SsdPort {
     let again = sim.clone();
     let reconnect: Reconnect = Box::new(move || {
         again.tries.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn link(sim: &Sim, lasts: bool) -> Link {
         }
         Ok(Box::new(SimQueue::new(&again)))
     });
-    let port = SsdPort {
+    SsdPort {
         index: 0,
         subnqn: "SSD 0".into(),
         transport: String::new(),
@@ -108,8 +108,11 @@ fn link(sim: &Sim, lasts: bool) -> Link {
         model: String::new(),
         queue: Box::new(SimQueue::new(sim)),
         reconnect: lasts.then_some(reconnect),
-    };
-    let mut link = Link::new(port, DEADLINE, 0);
+    }
+}
+
+fn link(sim: &Sim, lasts: bool) -> Link {
+    let mut link = Link::new(port(sim, lasts), DEADLINE, 0);
     // It has asked whether the SSD is filling.
     assert_eq!(link.wakes_at(), Some(0));
     let first = sim.filling.load(Ordering::Relaxed).then_some(filling(true));
@@ -220,6 +223,23 @@ fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits()
     assert_eq!(news(&mut link, now + 2_000), Some(News::Found));
     assert_eq!((news(&mut link, now + 2_001), sim.tries.load(Ordering::Relaxed)), (None, 8));
     assert_eq!(execute(&mut link, now + 2_002, deletion(1)), Answer::Done);
+}
+
+#[test]
+fn a_link_that_is_to_be_dialled_says_nothing_before_a_try_has_failed() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    sim.gone.store(true, Ordering::Relaxed);
+    let mut link = Link::to_be_dialled(port(&sim, true), DEADLINE, 7);
+    let lost = execute(&mut link, 7, Command::MapGet);
+    assert!(matches!(lost, Answer::Lost(why) if why.contains("it is being connected")));
+    assert_eq!((sim.tries.load(Ordering::Relaxed), link.wakes_at()), (1, Some(7 + 2 * RETRY_MS)));
+    let mut link = Link::to_be_dialled(port(&sim, true), DEADLINE, 7);
+    let why = news(&mut link, 7);
+    assert!(matches!(&why, Some(News::Lost(why)) if why.contains("no SSD listens there")), "{why:?}");
+    sim.gone.store(false, Ordering::Relaxed);
+    assert_eq!(news(&mut link, 8), None, "the next try has its time");
+    assert_eq!(news(&mut link, 7 + 2 * RETRY_MS), Some(News::Found));
 }
 
 #[test]

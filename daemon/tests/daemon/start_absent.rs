@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A daemon starts, and an SSD is not there. The daemon was not given this SSD, but the fleet map names it.
+
+use crate::array::{SSD_BYTES, SimArray};
+use crate::bench::Bench;
+use crate::deadline::{Deadline, LIMIT};
+use crate::join::{apart, has_its_share, joins, open_array};
+use crate::shrink::{DROP_MS, newest, states};
+use gnstor_proto::placement::map3::State3;
+
+/// A daemon of an array of four SSDs and a fifth that joined later, which was given the first four. The fifth
+/// is not there, and its link finds that out, or hangs.
+fn starts_without_the_fifth(dials_hang: bool) -> Bench {
+    let mut bench = open_array(4);
+    joins(&mut bench, 4);
+    bench.run_for(20_000);
+    has_its_share(&bench, 4, 2, 1);
+    bench.array.ssd(4).dead = true;
+    let (array, now): (SimArray, u64) = (bench.array.clone(), bench.now);
+    let mut bench = Bench::cold_given(&array, 4, now, apart());
+    bench.dials_hang = dials_hang;
+    bench
+}
+
+/// Time until the daemon serves.
+fn serves_after(bench: &mut Bench) -> u64 {
+    let from = bench.now;
+    while !bench.core.is_serving() {
+        bench.run_for(10);
+        assert!(bench.now < from + 20_000, "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    }
+    bench.now - from
+}
+
+#[test]
+fn a_start_waits_half_a_second_for_an_ssd_that_is_known_not_to_be_there() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = starts_without_the_fifth(false);
+    let ms = serves_after(&mut bench);
+    assert!((500..500 + DROP_MS + 100).contains(&ms), "{ms}");
+    assert_eq!(states(&bench)[4], State3::Out);
+    assert_eq!(bench.core.sizes_of_others().collect::<Vec<_>>(), [(4, 0)], "its size is not known");
+    bench.run_for(1_000);
+    bench.find(4);
+    bench.run_for(60_000);
+    assert_eq!(states(&bench), [State3::In; 5]);
+    assert_eq!(bench.core.fleet().unwrap().groups_by_copies, [0, 0, 64]);
+    assert_eq!(bench.core.sizes_of_others().collect::<Vec<_>>(), [(4, SSD_BYTES)]);
+}
+
+/// It was refused once, and is there in time.
+#[test]
+fn an_ssd_that_comes_within_half_a_second_is_not_lost() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = starts_without_the_fifth(false);
+    let before = newest(&bench).ssds[4].clone();
+    bench.run_for(400);
+    bench.find(4);
+    let ms = 400 + serves_after(&mut bench);
+    assert!(ms < 1_200, "{ms}");
+    assert_eq!(newest(&bench).ssds[4], before, "no map has dropped it");
+}
+
+/// The link hangs, so the SSD may be there.
+#[test]
+fn a_start_waits_two_seconds_for_an_ssd_of_which_nothing_is_known() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = starts_without_the_fifth(true);
+    let ms = serves_after(&mut bench);
+    assert!((2_000..2_000 + DROP_MS + 100).contains(&ms), "{ms}");
+    assert_eq!(states(&bench)[4], State3::Out);
+    let mut bench = starts_without_the_fifth(true);
+    bench.run_for(1_500);
+    assert!(!bench.core.is_serving());
+    bench.find(4);
+    let ms = 1_500 + serves_after(&mut bench);
+    assert!(ms < 2_200, "{ms}");
+    assert_eq!(states(&bench), [State3::In; 5]);
+}
+
+/// It was there a moment ago, and may be back in a moment.
+#[test]
+fn a_start_waits_two_seconds_for_an_ssd_whose_link_breaks() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = starts_without_the_fifth(false);
+    bench.array.ssd(4).dead = false;
+    // All have said which map they have.
+    while bench.core.waits_for().is_some_and(|waits| waits.contains("fleet maps")) {
+        assert!((0..5).filter(|&ssd| bench.execute(ssd)).count() > 0, "{:?}", bench.core.waits_for());
+    }
+    bench.lose(4);
+    let ms = serves_after(&mut bench);
+    assert!((2_000..2_000 + DROP_MS + 100).contains(&ms), "{ms}");
+}
