@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Most SSDs of a link that are dialled at the same time.
 const AT_ONCE: usize = 16;
-/// Time for each further SSD of a link after one was silent. Those that are dialled at once have it together.
+/// Time for each further SSD of a link after one was silent. SSDs that are dialled at once have it together.
 const AFTER_SILENCE: Duration = Duration::from_millis(200);
 
 /// Dials SSDs.
