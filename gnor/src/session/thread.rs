@@ -296,7 +296,7 @@ fn make_anew(shared: &Arc<Shared>, ssd: usize, tell: &Sender<Event>) -> Option<J
     Some(std::thread::Builder::new().name("gn-anew".into()).spawn(make).expect("a thread starts"))
 }
 
-/// Dials SSDs in threads, one thread for each link.
+/// Dials SSDs in threads, one thread for each link. It starts one for each SSD.
 fn dial_all(dialler: &Arc<Dialler>, due: &[usize], tell: &Sender<Event>) -> Vec<JoinHandle<()>> {
     let mut links: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     due.iter().for_each(|&ssd| links.entry(dialler.connector.link_of(ssd)).or_default().push(ssd));

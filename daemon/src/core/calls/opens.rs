@@ -38,7 +38,7 @@ impl Core {
             Rights::Read => self.with_reader(call, volume),
             Rights::Write { lease_ms } => self.with_writer(call, volume, lease_ms).map(Some),
         };
-        // Without voters no SSD takes a client for the writer after its lease, and none is ever dropped.
+        // Without voters each client reads any replica when a lease has ended, and no SSD is ever dropped.
         let everywhere = self.map_of_voters().is_some() && volume.may_seem_writer(now, client);
         let is_named = matches!(opened, Ok(None));
         let (entry, then) = match opened {
