@@ -179,7 +179,8 @@ static gn_u32 gn_members(const struct gn_fleet *fleet, const gnp_entry *entry, g
 
 bool gn_fleet_waits(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba, bool writes) {
   gn_u32 absent, members, least = entry->replicas < 3 ? 1 : entry->replicas - 1u;
-  if (!fleet->has_absent && !fleet->has_merge && (!fleet->ssds || !writes || entry->replicas < 3)) return false;
+  if (!fleet->has_absent && !fleet->has_merge && (!fleet->ssds || !writes || entry->replicas < 3))
+    return false;
   if (fleet->has_merge && gn_merges(gn_fleet_row(fleet, entry, vba),
                                     entry->replicas < fleet->width ? entry->replicas : fleet->width))
     return true;

@@ -273,7 +273,6 @@ pub(crate) fn create_with(text: &str, blocks: u64, id: Option<RequestId>) -> Req
         labels: "a=b\n".into(),
         request_id: id,
         limits: Limits { max_iops: 0, max_bytes_per_s: 1 << 40 },
-        salvaged_s: 0,
     })
 }
 

@@ -29,7 +29,7 @@ impl Ssd {
         })
     }
 
-    /// The SSDs that a walk asks about a block. Where the copies of a group merge, a fill asks each other one.
+    /// The SSDs that a walk asks about a block. Where the copies of a group merge, a fill asks all others.
     fn sources_of(&self, name: Name, entry: &VolumeEntry, vba: u32) -> Vec<u16> {
         let merges = |fleet: &&Fleet| name == Name::Fill && fleet.merges(entry, vba);
         match self.table.fleet().filter(merges) {

@@ -7,8 +7,8 @@
 //!   row 1, 1 absent        [serving 1] [filling 2]  [filling 1] [empty    ]    [filling 1] [empty    ]
 //!   row 2, 0 absent        [serving 0] [serving 3]  [filling 0] [serving 3]    [serving 0] [serving 3]
 //! ```
-//! Places that fill where none serves are those of a merge: each takes from each other one what has a higher
-//! stamp ([`Row::merging`]). So the map needs no further state. Only former copies may merge: an SSD that
+//! Places that fill where none serves are those of a merge: each takes blocks with a higher stamp from each
+//! other one ([`Row::merging`]). So the map needs no further state. Only former copies may merge: an SSD that
 //! was filling has a part of the group only, beside blocks of an earlier life. It gives its place up (row 1).
 
 use super::Unchanged;

@@ -53,7 +53,7 @@ pub struct Salvageable {
     pub volumes: Vec<LostBlocks>,
 }
 
-/// No copy serves, for volumes of this number of replicas: those that there are, are on absent SSDs.
+/// Each copy of volumes with this number of replicas is on an absent SSD.
 fn is_dark(map: &FleetMap3, row: &Row3, replicas: u8) -> bool {
     let mut copies = row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
     let first = copies.next();
