@@ -55,7 +55,8 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
 /// PEER READ, REPAIR and OPENING.
 fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     if dice.one_in(3) {
-        return (KnownOpening(dice.small(4)).command(), Vec::new());
+        let known = KnownOpening(dice.small(4));
+        return (Sqe { flags: FLAGS_SGL, ..known.command() }, Vec::new());
     }
     if dice.one_in(2) {
         let order = dice.of(&[Order::ScrubStart, Order::ScrubStop, Order::Share(50)]);

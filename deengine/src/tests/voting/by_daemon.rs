@@ -12,7 +12,7 @@ const START: u32 = 0x0102_0304;
 impl Harness {
     /// The daemon says which number it knows. Returns the SSD's own.
     fn opening(&mut self, known: u32) -> Result<u32, Refusal> {
-        let cid = self.submit(DAEMON, KnownOpening(known).command());
+        let cid = self.submit(DAEMON, Sqe { flags: sqe(0).flags, ..KnownOpening(known).command() });
         let end = self.now + Span::from_ms(100);
         loop {
             if let Some(cqe) = self.take(DAEMON, cid) {
