@@ -101,8 +101,8 @@ pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) ->
     strangers(&own, knows).into_iter().map(|place| (place, why(place))).collect()
 }
 
-/// The SSDs whose number is below the one that another SSD or the daemon knows: own number, highest known
-/// one, and the SSD that knows it; `None` for the daemon.
+/// The SSDs whose number is below the one that another SSD or the daemon knows. Each with its own number, the
+/// highest known one, and the SSD that knows it; `None`: the daemon does.
 fn behind(all: &[Vec<u64>], daemon: &[u32]) -> Vec<Option<(u64, u64, Option<usize>)>> {
     let judge = |index: usize| {
         let own = known(&all[index], index);

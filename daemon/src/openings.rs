@@ -2,9 +2,10 @@
 //! The numbers of openings of an array's SSDs, as its daemon holds them.
 //!
 //! Each SSD counts how often it was opened. The daemon remembers the highest number of each. So an SSD whose
-//! number is lower has an older image of its data, also where no other SSD could tell: in an array of one
-//! SSD, where all files were rolled back together, and where no SSDs vote. A file holds the numbers, beside
-//! the data files or where the operator says. Without a file the daemon holds them until it ends.
+//! number is lower has an older image of its data. The daemon finds it also where no other SSD could tell.
+//! The array may have one SSD, all files may have been rolled back together, or no SSDs vote. A file holds
+//! the numbers, beside the data files or where the operator says. Without a file the daemon holds them until
+//! it ends.
 //!
 //! ```text
 //!   gnstor openings 1

@@ -6,8 +6,8 @@
 //! is answered. It tries again, for two seconds or so. A port that is no daemon's, or that speaks TLS to a
 //! client without it, may cut it off, too.
 //!
-//! A call that may be repeated is asked again, within its deadline, where its connection is cut: a call that
-//! reads, and a change with a request id, which the daemon carries out once.
+//! A call that may be repeated is asked again, within its deadline, where its connection is cut. That is a
+//! call that reads, or a change with a request id, which the daemon carries out once.
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;

@@ -95,8 +95,8 @@ impl SsdSays {
 }
 
 /// The command OPENING, which has no data. It names the highest number of openings that the daemon knows of
-/// the SSD. The answer's DW0 is the SSD's own number, and DW1 names the start that counted it. An SSD that has
-/// a lower number is an older image, and serves no more reads.
+/// the SSD. The answer's DW0 is the SSD's own number, and DW1 names the start that counted it. An SSD that
+/// has a lower number is an older image, and serves no more reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KnownOpening(pub u32);
 

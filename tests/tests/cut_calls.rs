@@ -148,7 +148,7 @@ fn a_change_with_a_request_id_whose_answer_is_lost_is_asked_again_and_made_once(
         gone.worked();
         assert_eq!(cuts, 2);
         way.cuts(&[], delete).0.failed(&["\"v\""]);
-        // A change without a request id is made once, and its caller hears that it is not known whether it was.
+        // A change without a request id is asked for once. Its caller hears that the answer is not known.
         create(&up.daemon).worked();
         let share = |at: &str| gnstor(&["volume", "share", "v", "anna", "read", "--array", at]);
         let (ended, cuts) = way.cuts(&[2], share);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor ssd` starts with an older image of its data file, or with a damaged one. Where the array's map names
-//! voters they detect an older image, no SSD serves stale data, and the SSD fills. Elsewhere the daemon detects
-//! it, by the numbers that it keeps in its folder.
+//! `gnstor ssd` starts with an older image of its data file, or with a damaged one. Where the array's map
+//! names voters they detect an older image, no SSD serves stale data, and the SSD fills. Elsewhere the daemon
+//! detects it, by the numbers that it keeps in its folder.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, SsdProcess, Up, gnstor};

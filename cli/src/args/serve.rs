@@ -97,8 +97,8 @@ pub struct UpArgs {
         conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data", "dh_group"]
     )]
     pub ssd_at: Vec<String>,
-    /// Folder in which the daemon keeps how often each SSD was opened. By that it finds an SSD whose data file
-    /// was rolled back to an older image [default: that of --witness; else the daemon forgets it when it ends]
+    /// Folder in which the daemon keeps how often each SSD was opened. By that it finds data files that were
+    /// rolled back to older images [default: that of --witness; else it forgets the numbers when it ends]
     #[arg(long, value_name = "DIR", requires = "ssd_at")]
     pub state: Option<PathBuf>,
     /// Run a witness in this process: a small SSD, in this folder, that votes and holds no blocks. Two SSDs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon starts, and an SSD is not there. Where SSDs vote, the daemon was not given this SSD, but the fleet
-//! map names it.
+//! A daemon starts, and an SSD is not there. Where SSDs vote, the daemon was not given this SSD, but the
+//! fleet map names it.
 
 use crate::array::{SSD_BYTES, SimArray};
 use crate::bench::{Bench, client, create, delete, read, refused, write};

@@ -95,8 +95,8 @@ impl Ssd {
         true
     }
 
-    /// This SSD serves nothing until a daemon knows of this start, if its map names no voters. For an SSD that
-    /// starts alone: the SSDs of one process judge each other. `start` is drawn, and not 0.
+    /// If its map names no voters, this SSD serves nothing until a daemon knows of this start. It is for SSDs
+    /// that start alone: the SSDs of one process judge each other. `start` is drawn, and not 0.
     pub fn await_opening(&mut self, start: u32) {
         self.admin.asker.start = start;
         if self.table.fleet().is_some() && !self.asks_voters() {
@@ -144,7 +144,7 @@ impl Ssd {
         }
     }
 
-    /// A voter or the daemon knows a higher number: starts to write down that writes were lost, and the incarnation that
+    /// A higher number is known: starts to write down that writes were lost, and the incarnation that
     /// says so (rule 1a). `false`: it has done so.
     pub(crate) fn begin_older(&mut self, known: Opening) -> bool {
         let Some(fleet) = self.table.fleet() else { return false };

@@ -5,11 +5,11 @@
 //!   Maps   SSD 0: format 2   SSD 1: format 2   SSD 2: not there for 2 s, or without a map beside volumes
 //!   then   0 and 1 take the map with a new term, and their tables are read; 2 counts as away
 //! ```
-//! Each change of a volume is on all members before its caller hears of it. So the table of one member that is
-//! there has all volumes. Each write is on all copies before it is acknowledged, so each copy that is there is
-//! right. While a member is away the daemon changes no volume but the list of its readers, as after a loss
-//! while it serves. So two daemons that reach different members grant no two write leases. The members know
-//! the higher term when they are reached again, and refuse the other daemon.
+//! Each change of a volume is on all members before its caller hears of it. So the table of one member that
+//! is there has all volumes. Each write is on all copies before it is acknowledged, so each copy that is
+//! there is right. While a member is away the daemon changes no volume but the list of its readers, as after
+//! a loss while it serves. So two daemons that reach different members grant no two write leases. The members
+//! know the higher term when they are reached again, and refuse the other daemon.
 //!
 //! A member that is reached, and does not answer, is waited for. It may have taken a newer map.
 
