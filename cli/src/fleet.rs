@@ -13,9 +13,11 @@ use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterReq
 use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
-use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
+use libgnstor::{Error, Proof, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tonic::transport::Endpoint;
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
 const CALL: Duration = Duration::from_secs(15);
@@ -88,7 +90,7 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let look = call(array, |channel| async move {
+        let look = ask(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let mut ask = tonic::Request::new(ListRequest {});
             ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
@@ -182,7 +184,12 @@ pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
 /// As [`Fleet::ask`].
 pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, CliError> {
     let request = RegisterRequest { name: name.into() };
-    let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
+    // An id that was given on a connection that is gone comes back by itself.
+    let register = |channel| {
+        let request = request.clone();
+        async move { FleetClient::new(channel).register(request).await }
+    };
+    let answer = ask(array, register)?;
     let RegisterResponse { client_id, serial, secret, .. } = answer.into_inner();
     let id = u16::try_from(client_id).ok().and_then(ClientId::new);
     let id = id.ok_or_else(|| Error::Protocol(format!("client id {client_id}")))?;
@@ -199,28 +206,76 @@ pub(crate) fn ssds(array: &ArrayArgs) -> Vec<Ssd> {
     })
 }
 
+/// Makes a call, once.
+///
+/// # Errors
+/// The daemon cannot be reached, does not answer, or refuses.
 pub(crate) fn call<T, F>(args: &ArrayArgs, body: impl FnOnce(SignedChannel) -> F) -> Result<T, CliError>
 where
     F: Future<Output = Result<T, tonic::Status>>,
 {
+    let (runtime, caller) = caller(args)?;
+    Ok(runtime.block_on(caller.call(body)).map_err(|failed| failed.error)?)
+}
+
+/// Makes a call that may be repeated: where its connection is cut, it is made again, within the time of one
+/// call.
+///
+/// # Errors
+/// As [`call`].
+pub(crate) fn ask<T, F>(args: &ArrayArgs, body: impl Fn(SignedChannel) -> F) -> Result<T, CliError>
+where
+    F: Future<Output = Result<T, tonic::Status>>,
+{
+    let (runtime, caller) = caller(args)?;
+    let tries =
+        async { libgnstor::within(CALL, async || caller.call(&body).await, |failed| failed.was_cut).await };
+    let failed = |failed: Option<Failed>| failed.map_or_else(|| silent(caller.array), |failed| failed.error);
+    runtime.block_on(tries).map_err(failed)
+}
+
+/// A call failed.
+struct Failed {
+    error: CliError,
+    /// The connection was made, and ended before the answer.
+    was_cut: bool,
+}
+
+/// The way to a daemon.
+struct Caller<'a> {
+    array: &'a str,
+    endpoint: Endpoint,
+    proof: Proof,
+}
+
+fn caller(args: &ArrayArgs) -> Result<(Runtime, Caller<'_>), CliError> {
     let array = args.array.as_str();
-    let unreachable = |cause: String| Error::Unreachable { endpoint: array.into(), cause };
     let (endpoint, proof) = args.credentials().endpoint(array)?;
-    let endpoint = endpoint.timeout(CALL);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
-    runtime.block_on(async {
-        let channel = libgnstor::dial(&endpoint).await.map_err(|e| unreachable(root_cause(&e)))?;
-        body(SignedChannel::new(channel, proof)).await.map_err(|status| {
+    Ok((runtime, Caller { array, endpoint: endpoint.timeout(CALL), proof }))
+}
+
+impl Caller<'_> {
+    async fn call<T, F>(&self, body: impl FnOnce(SignedChannel) -> F) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, tonic::Status>>,
+    {
+        let unreachable = |cause| Error::Unreachable { endpoint: self.array.into(), cause }.into();
+        let channel = libgnstor::dial(&self.endpoint).await;
+        let channel = channel.map_err(|e| Failed { error: unreachable(root_cause(&e)), was_cut: false })?;
+        body(SignedChannel::new(channel, self.proof.clone())).await.map_err(|status| {
+            let was_cut = libgnstor::was_cut(&status);
             // A status with a source was made on this side: the daemon did not answer.
-            match std::error::Error::source(&status) {
-                None if status.message() == "Timeout expired" => silent(array),
+            let error = match std::error::Error::source(&status) {
+                None if status.message() == "Timeout expired" => silent(self.array),
                 None => Error::Daemon(status).into(),
-                Some(_) if root_cause(&status).contains("imeout expired") => silent(array),
-                Some(_) => unreachable(root_cause(&status)).into(),
-            }
+                Some(_) if root_cause(&status).contains("imeout expired") => silent(self.array),
+                Some(_) => unreachable(root_cause(&status)),
+            };
+            Failed { error, was_cut }
         })
-    })
+    }
 }
 
 fn silent(array: &str) -> CliError {
