@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The SSDs that said that they have a write, and the epochs of the commands that they answered (rule 5a).
+
+use gnstor_proto::nvme::ReadWrite;
+use gnstor_proto::slba::{Stamp, Vid};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A part of a write that an SSD has answered well.
+#[derive(Clone, Debug)]
+struct Part {
+    ssd: u16,
+    epoch: u64,
+    vid: Vid,
+    blocks: Range<u32>,
+    stamp: Stamp,
+}
+
+/// Parts of writes.
+#[derive(Default)]
+pub(super) struct Copies {
+    /// Answers on their way, by connection and command id.
+    on_their_way: BTreeMap<(u32, u16), Part>,
+    /// What hosts have heard.
+    heard: BTreeMap<(Vid, u32), Vec<(Stamp, u16, u64)>>,
+}
+
+impl Copies {
+    /// An SSD answers a write well.
+    pub(super) fn answered(&mut self, ssd: u16, key: (u32, u16), rw: &ReadWrite) {
+        let Some(address) = rw.slba.unpack() else { return };
+        let blocks = address.vba..address.vba + rw.blocks;
+        let (vid, epoch, stamp) = (address.vid, u64::from(rw.map_epoch), rw.stamp);
+        self.on_their_way.insert(key, Part { ssd, epoch, vid, blocks, stamp });
+    }
+
+    /// Its host hears that.
+    pub(super) fn heard(&mut self, key: (u32, u16)) {
+        let Some(Part { ssd, epoch, vid, blocks, stamp }) = self.on_their_way.remove(&key) else { return };
+        for vba in blocks {
+            let all = self.heard.entry((vid, vba)).or_default();
+            // Writes of an ended lease were acknowledged by now, or never are.
+            all.retain(|(of, ..)| of.lease_epoch >= stamp.lease_epoch);
+            all.push((stamp, ssd, epoch));
+        }
+    }
+
+    /// The SSDs that have the write, and the epochs. They are forgotten.
+    pub(super) fn take(&mut self, vid: Vid, vba: u32, stamp: Stamp) -> Vec<(u16, u64)> {
+        let Some(all) = self.heard.get_mut(&(vid, vba)) else { return Vec::new() };
+        let own = all.iter().filter(|(of, ..)| *of == stamp).map(|(_, ssd, epoch)| (*ssd, *epoch)).collect();
+        all.retain(|(of, ..)| *of != stamp);
+        own
+    }
+}
