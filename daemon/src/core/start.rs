@@ -22,10 +22,12 @@
 
 mod elect;
 mod fresh;
+mod gone;
 mod reconcile;
+mod waits;
 
 use super::members::{Members, members_of};
-use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
+use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
 pub(super) use elect::as_known;
 use elect::{Reach, next_vid, voters_of};
 use fresh::without_a_map;
@@ -71,6 +73,10 @@ struct Probe {
     /// The epoch that it knew when it granted the term.
     promised: Option<u64>,
     table: Vec<VolumeEntry>,
+    /// Its table is read to the end.
+    is_listed: bool,
+    /// The volumes that are gone.
+    gone: Vec<GoneVolume>,
     /// What the SSD was when its table was read; None if its link had broken since it said that.
     read_of: Option<SsdSays>,
     reach: Reach,
@@ -130,55 +136,6 @@ impl Start {
         }
     }
 
-    /// The answers that the start waits for, and the SSDs that hold it up.
-    pub(super) fn waits_for(&self, members: &Members) -> String {
-        if let Some(lacks) = &self.lacks {
-            return lacks.clone();
-        }
-        let awaited = match self.step {
-            Step::Maps => "the SSDs' fleet maps",
-            Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
-            Step::Says => "the SSDs to say who they are",
-            Step::Publish => "the SSDs to take the fleet map",
-            Step::Elect => "the SSDs to grant this daemon's term",
-            Step::Again => "the voters to take the fleet map that is held",
-            Step::Losses => "the voters to take a fleet map without the SSDs that are missing",
-            Step::Tables => "the SSDs' permission tables",
-            Step::Reconcile => "the SSDs to take one state of their permission tables",
-        };
-        if self.step == Step::Publish && self.is_without_voters() {
-            return "a fleet map of format 3 that names voters: this one names none, so no daemon can be \
-                    elected"
-                .into();
-        }
-        let awaits = self.awaits(members);
-        let troubles = (0u16..)
-            .zip(&self.probes)
-            .filter(|(i, _)| awaits.contains(i) || self.without.contains(i))
-            .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
-        troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
-    }
-
-    /// The SSDs for whose answers the step waits.
-    fn awaits(&self, members: &Members) -> BTreeSet<u16> {
-        match self.step {
-            Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
-                Some(map) => {
-                    // A map of format 2 does not know the witness.
-                    let witness = self.witness.filter(|_| matches!(map, AnyMap::Two(_)));
-                    let voters = voters_of(map).iter().chain(witness.filter(|_| self.step != Step::Maps));
-                    let all: BTreeSet<u16> = members_of(map).into_iter().chain(voters).collect();
-                    &all - &self.without
-                }
-                None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
-            },
-            Step::Reconcile => members.all().clone(),
-            Step::Publish => members.all() - &self.without,
-            Step::Tables => &(members.all() | &self.beside) - &self.without,
-            Step::Again | Step::Losses => BTreeSet::new(),
-        }
-    }
-
     /// The probes of these SSDs.
     fn of<'a>(&'a self, ssds: &'a BTreeSet<u16>) -> impl Iterator<Item = &'a Probe> {
         ssds.iter().filter_map(|&ssd| self.probes.get(usize::from(ssd)))
@@ -193,6 +150,8 @@ impl Start {
             probe.trouble = None;
             if matches!(step, Step::Survey | Step::Tables) {
                 probe.table.clear();
+                probe.gone.clear();
+                probe.is_listed = false;
                 probe.read_of = None;
             }
         }
@@ -241,6 +200,7 @@ impl Core {
                 {
                     continue;
                 }
+                Step::Tables if probe.is_listed => probe.lists_gone(),
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
                 }
@@ -293,7 +253,16 @@ impl Core {
                     probe.progress = Progress::ToAsk;
                     return self.ask();
                 }
+                if start.step == Step::Tables {
+                    (probe.is_listed, probe.progress) = (true, Progress::ToAsk);
+                    return self.ask();
+                }
                 probe.read_of = probe.says;
+            }
+            (Step::Tables, Answer::Gone { gone, more }) => {
+                if probe.takes_gone(gone, more) {
+                    return self.ask();
+                }
             }
             (_, answer) => {
                 probe.progress = Progress::ToAsk;

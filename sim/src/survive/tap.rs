@@ -89,12 +89,10 @@ impl Tap {
     /// An SSD answers a command; its clock shows `shown` when the answer leaves.
     pub(super) fn answers(&mut self, ssd: u16, conn: u32, cqe: &Cqe, shown: Time) {
         let key = (conn, cqe.cid.get());
-        let taken = self.open.get_mut(&key).filter(|all| !all.is_empty()).map(|all| all.remove(0));
-        let Some(Taken { sqe, .. }) = taken else {
+        let Some(Taken { sqe, .. }) = self.end(key) else {
             let facts = format!("SSD {ssd}, connection {conn}, command id {}", key.1);
             return self.breaks("a command was answered twice, or was never there", facts);
         };
-        self.open.retain(|of, all| *of != key || !all.is_empty());
         let is_success = Status(cqe.status_word()).is_success();
         if !is_success || !self.io.contains(&conn) || !uses_blocks(&sqe) {
             return;
@@ -110,6 +108,16 @@ impl Tap {
         if sqe.opcode != io::READ {
             self.copies.answered(ssd, key, &rw);
         }
+    }
+
+    /// The oldest command of this id that is not answered.
+    fn end(&mut self, key: (u32, u16)) -> Option<Taken> {
+        let all = self.open.get_mut(&key)?;
+        let oldest = all.remove(0);
+        if all.is_empty() {
+            self.open.remove(&key);
+        }
+        Some(oldest)
     }
 
     /// A host hears the answer to a command.

@@ -53,3 +53,29 @@ impl Copies {
         own
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+    use gnstor_proto::slba::{Address, ClientId, Slba};
+
+    #[test]
+    fn a_copy_counts_when_its_host_has_heard_of_it() {
+        let _deadline = deadline();
+        let (vid, client) = (Vid::new(3).unwrap(), ClientId::new(1).unwrap());
+        let slba = Slba::pack(Address { vid, client, vba: 8 });
+        let stamp = Stamp { lease_epoch: 2, sequence: 5 };
+        let rw = ReadWrite { slba, blocks: 2, fua: false, map_epoch: 4, stamp };
+        let mut copies = Copies::default();
+        copies.answered(0, (1, 7), &rw);
+        copies.answered(2, (2, 7), &ReadWrite { map_epoch: 5, ..rw });
+        assert_eq!(copies.take(vid, 8, stamp), []);
+        copies.heard((1, 7));
+        copies.heard((2, 7));
+        assert_eq!(copies.take(vid, 9, stamp), [(0, 4), (2, 5)]);
+        assert_eq!(copies.take(vid, 9, stamp), [], "it was acknowledged");
+        assert_eq!(copies.take(vid, 8, Stamp { sequence: 6, ..stamp }), []);
+        assert_eq!(copies.take(vid, 8, stamp).len(), 2);
+    }
+}

@@ -152,3 +152,73 @@ impl Leases {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+    use gnstor_proto::placement::FleetMap;
+    use gnstor_proto::placement::map3::FleetMap3;
+
+    fn at(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    /// The map of three voters in which SSD 2 lost places last by this epoch.
+    fn map(epoch: u64, shrunk_at: u64) -> Vec<u8> {
+        let mut map = FleetMap3::of(&FleetMap::equal(3, 8, 7, 1).unwrap(), [5; 16]);
+        map.ssds.iter_mut().for_each(|ssd| ssd.vote = Vote::Voter);
+        (map.epoch, map.ssds[2].shrunk_at) = (epoch, shrunk_at);
+        map.encode().unwrap()
+    }
+
+    /// SSD 2 asks SSDs 0 and 1 then, and these say yes.
+    fn round(leases: &mut Leases, ms: u64, number: u32, yes: &[u16]) {
+        let (array, incarnation, opening, uuid) = ([5; 16], 1, 0, [0; 16]);
+        let data = Ask { ssd: 2, array, epoch: 1, incarnation, opening, uuid }.encode();
+        for voter in 0..2 {
+            let ask = AskId(2 * number + u32::from(voter));
+            leases.asks(2, ask, &data, (at(ms), at(ms)));
+            leases.answered(2, ask, voter, yes.contains(&voter));
+        }
+    }
+
+    #[test]
+    fn a_lease_runs_from_the_question_if_a_majority_said_yes() {
+        let _deadline = deadline();
+        let mut leases = Leases::default();
+        leases.sent(&map(1, 0), true);
+        assert!(leases.is_over(2, 1, at(0)), "it never asked");
+        assert!(!leases.is_over(2, 9, at(0)), "no map names voters");
+        round(&mut leases, 100, 0, &[]);
+        assert!(leases.is_over(2, 1, at(110)), "only its own yes");
+        round(&mut leases, 200, 1, &[1]);
+        assert!(!leases.is_over(2, 1, at(499)));
+        assert!(leases.is_over(2, 1, at(500)));
+        leases.forget(2);
+        assert!(leases.is_over(2, 1, at(210)), "its process is another one");
+    }
+
+    #[test]
+    fn a_map_is_active_when_the_leases_that_it_ends_are_over() {
+        let _deadline = deadline();
+        let clock = |_| Some(Clock::new(0));
+        for (now, is_early) in [(399, true), (400, false)] {
+            let mut leases = Leases::default();
+            leases.sent(&map(1, 0), true);
+            round(&mut leases, 100, 0, &[0]);
+            leases.hold(2, &map(2, 2), at(150));
+            assert_eq!(leases.too_early(at(151), clock), None, "it is not active");
+            leases.sent(&map(2, 2), true);
+            assert_eq!(leases.too_early(at(now), clock).is_some(), is_early, "{now}");
+            leases.sent(&map(2, 2), true);
+            assert_eq!(leases.too_early(at(120), clock), None, "it was active before");
+        }
+        let mut leases = Leases::default();
+        leases.sent(&map(1, 0), true);
+        leases.hold(2, &map(2, 2), at(50));
+        round(&mut leases, 100, 0, &[0]);
+        leases.sent(&map(2, 2), true);
+        assert_eq!(leases.too_early(at(150), clock), None, "it holds the map, and says no to itself");
+    }
+}
