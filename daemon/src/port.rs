@@ -3,6 +3,7 @@
 //! `gnstor_proto::vendor`.
 
 pub mod connector;
+mod gone;
 mod repair;
 mod voting;
 
@@ -12,7 +13,7 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::{AnyMap, MAP_BYTES};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
-use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, LIST_TOMBSTONES, VolumeEntry, opcode};
 use gnstor_proto::voting::HELD_MAP_BYTES;
 use zerocopy::IntoBytes;
 
@@ -79,7 +80,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
         Command::Delete { .. } => opcode::VOLUME_DELETE,
-        Command::List { .. } => opcode::VOLUME_LIST,
+        Command::List { .. } | Command::ListGone { .. } => opcode::VOLUME_LIST,
         Command::MapSet(_) => opcode::MAP_SET,
         Command::MapGet => opcode::MAP_GET,
     };
@@ -91,6 +92,10 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
             [sqe.cdw14, sqe.cdw15] = halves(*term).map(Into::into);
         }
         Command::List { from } => sqe.cdw12 = u32::from(from.get()).into(),
+        Command::ListGone { from, skip } => {
+            sqe.cdw12 = (u32::from(*skip) << 16 | u32::from(from.get())).into();
+            sqe.cdw13 = LIST_TOMBSTONES.into();
+        }
         // The term and the version of an entry or a map are in its bytes.
         _ => {}
     }
@@ -110,6 +115,7 @@ pub fn order(command: &Command) -> Option<u64> {
         | Command::Activate(_) => Some(MAP_ORDER),
         Command::Settle(of) => Some(of.vid.get().into()),
         Command::List { .. }
+        | Command::ListGone { .. }
         | Command::Identify
         | Command::FillLog
         | Command::ScrubLog
@@ -209,6 +215,7 @@ impl Dialogue for Talk {
             Command::Settle(_) => Some(repair::settled(dw0, &reply)),
             Command::TermTake { .. } => self.taken(dw0, &reply),
             Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
+            Command::ListGone { .. } => Some(gone::page(dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
             Command::MapGet => self.map(dw0 as usize, &reply.data),
         }
     }

@@ -105,6 +105,15 @@ pub struct Client {
     pub(crate) last_failure: Mutex<Option<Instant>>,
 }
 
+/// The SSDs of a map. The list may have one more, that joins.
+fn of_map(map: &AnyMap, list: Vec<grpc::Ssd>) -> Result<Vec<SsdInfo>, Error> {
+    if list.len() < map.count() {
+        let (named, listed) = (map.count(), list.len());
+        return Err(Error::Protocol(format!("{named} SSDs in the map, {listed} in the list")));
+    }
+    Ok(list.into_iter().take(map.count()).map(SsdInfo::from).collect())
+}
+
 impl Client {
     /// Connects: gets an identity and the map from the daemon, and opens admin queues and a channel to the
     /// SSDs. It leaves out an SSD that does not answer in time ([`Self::unreached`]): reads go to other
@@ -119,16 +128,7 @@ impl Client {
         let ask = || async { rpc.fleet().get_map(grpc::GetMapRequest {}).await };
         let answer = rpc.wait_again("the map of the array", ask)?;
         let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
-        let mut ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
-        // The list may have one that joins.
-        ssds.truncate(map.count());
-        if ssds.len() != map.count() {
-            return Err(Error::Protocol(format!(
-                "{} SSDs in the map, {} in the list",
-                map.count(),
-                ssds.len()
-            )));
-        }
+        let ssds = of_map(&map, answer.ssds)?;
         let epoch = map.epoch();
         let link_options = LinkOptions {
             fabric: options.fabric,

@@ -232,6 +232,8 @@ pub struct RawTombstone {
     /// Reserved.
     pub reserved: [u8; 32],
 }
+/// CDW13 of LIST: the volumes that are gone.
+pub const LIST_TOMBSTONES: u32 = 1;
 /// Bytes of a tombstone.
 pub const TOMBSTONE_BYTES: usize = 192;
 const _: () =

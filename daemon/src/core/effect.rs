@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::fill::FillReport;
 use super::fleet_view::FleetStatus;
 use super::repairs::RepairView;
+use super::request::RequestId;
 use super::settle::{SettleOf, SettleReport};
 use super::shrink::{LostBlocks, Salvageable};
 use gnstor_fleet::ArrayId;
@@ -48,6 +49,13 @@ pub enum Command {
     List {
         /// First volume id to report.
         from: Vid,
+    },
+    /// One page of VOLUME LIST, of volumes that are gone.
+    ListGone {
+        /// First volume id to report.
+        from: Vid,
+        /// Number of tombstones of that id to leave out.
+        skip: u16,
     },
     /// MAP SET with the encoded map.
     MapSet(Arc<[u8]>),
@@ -121,7 +129,7 @@ impl Command {
             Self::Add(_) => "VOLUME ADD",
             Self::Chmod(_) => "VOLUME CHMOD",
             Self::Delete { .. } => "VOLUME DELETE",
-            Self::List { .. } => "VOLUME LIST",
+            Self::List { .. } | Self::ListGone { .. } => "VOLUME LIST",
             Self::MapSet(_) => "MAP SET",
             Self::MapGet => "MAP GET",
             Self::Identify => "Identify",
@@ -136,6 +144,17 @@ impl Command {
     }
 }
 
+/// A volume that is gone, as an SSD remembers it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GoneVolume {
+    /// The volume id.
+    pub vid: Vid,
+    /// Time since its blocks were swept.
+    pub age_ms: u64,
+    /// The last requests that changed it.
+    pub request_ids: Vec<RequestId>,
+}
+
 /// Result of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
@@ -146,6 +165,13 @@ pub enum Answer {
         /// The entries.
         entries: Vec<VolumeEntry>,
         /// The page was full, so there may be more entries.
+        more: bool,
+    },
+    /// A page of the volumes that are gone, in order of volume ids.
+    Gone {
+        /// The volumes.
+        gone: Vec<GoneVolume>,
+        /// The page was full, so there may be more.
         more: bool,
     },
     /// The SSD's fleet map, if it has one.

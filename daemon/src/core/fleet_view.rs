@@ -7,7 +7,7 @@ use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3, Vote};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::MAX_REPLICAS;
 use std::collections::BTreeSet;
@@ -111,6 +111,12 @@ struct Counts {
     last_copies: u32,
 }
 
+/// The SSDs that merge their copies, where several of the first places fill and none serves (rule 17).
+fn merging(row: &Row3, most: usize) -> impl Iterator<Item = u16> {
+    let fills = row.places.iter().take(most).flatten().filter(|place| place.filling);
+    fills.clone().filter(move |_| fills.clone().count() > 1).map(|place| place.ssd)
+}
+
 /// Why an operator's wish is refused: a sentence with the remedy.
 pub type Refusal = String;
 
@@ -154,17 +160,11 @@ impl Core {
                 counts.filling += 1;
             }
             // A volume of r replicas has its copies at the places below r.
-            let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
-            let mut alone: BTreeSet<u16> = alone.flat_map(serve).collect();
-            for most in fewest..=usize::from(replicas) {
-                let fills = row.places.iter().take(most).flatten().filter(|place| place.filling);
-                if serve(most).next().is_none() && fills.clone().count() > 1 {
-                    alone.extend(fills.map(|place| place.ssd));
-                }
-            }
-            for ssd in alone {
-                counts[usize::from(ssd)].last_copies += 1;
-            }
+            let numbers = fewest..=usize::from(replicas);
+            let alone = numbers.clone().filter(|&most| serve(most).count() == 1).flat_map(serve);
+            let dark = numbers.filter(|&most| serve(most).next().is_none());
+            let alone: BTreeSet<u16> = alone.chain(dark.flat_map(|most| merging(row, most))).collect();
+            alone.into_iter().for_each(|ssd| counts[usize::from(ssd)].last_copies += 1);
         }
         let ssds = (0u16..)
             .zip(map.ssds.iter().zip(counts))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers that must not be given out twice, and the memory of volumes that are gone.
 
+use crate::core::GoneVolume;
 use crate::core::request::RequestId;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long the request ids of a deleted volume are remembered (protocol rule 12).
@@ -51,27 +52,50 @@ impl PastVids {
 
 /// The last deleted volumes, so that a retried request is answered as the first one was.
 #[derive(Default, Debug)]
-pub(super) struct Tombstones(VecDeque<(u64, VolumeEntry)>);
+pub(super) struct Tombstones {
+    /// Of this daemon, and until when they are remembered.
+    own: VecDeque<(u64, VolumeEntry)>,
+    /// The requests that changed volumes which were gone when this daemon started, by the SSDs.
+    earlier: BTreeMap<RequestId, u64>,
+}
 
 impl Tombstones {
     /// A volume was deleted.
     pub(super) fn bury(&mut self, now: u64, entry: VolumeEntry) {
         self.expire(now);
-        if self.0.len() == TOMBSTONES {
-            self.0.pop_front();
+        if self.own.len() == TOMBSTONES {
+            self.own.pop_front();
         }
-        self.0.push_back((now + TOMBSTONE_MS, entry));
+        self.own.push_back((now + TOMBSTONE_MS, entry));
+    }
+
+    /// What SSDs remember of volumes that were gone before. The youngest count if there are too many.
+    pub(super) fn recall(&mut self, now: u64, mut gone: Vec<GoneVolume>) {
+        gone.sort_by_key(|gone| gone.age_ms);
+        // Each SSD names the same volumes.
+        let mut ids = gone.iter().flat_map(|gone| gone.request_ids.iter().map(|id| (*id, gone.age_ms)));
+        while self.earlier.len() < TOMBSTONES * REQUEST_IDS
+            && let Some((id, age_ms)) = ids.next()
+        {
+            self.earlier.entry(id).or_insert((now + TOMBSTONE_MS).saturating_sub(age_ms));
+        }
+    }
+
+    /// Whether this request deleted a volume before the daemon started: a deletion writes its id into the
+    /// entry that dies.
+    pub(super) fn has_deleted(&self, now: u64, id: RequestId) -> bool {
+        self.earlier.get(&id).is_some_and(|until| now < *until)
     }
 
     /// The deleted volume that the request with this id changed.
     pub(super) fn find(&mut self, now: u64, id: RequestId) -> Option<&VolumeEntry> {
         self.expire(now);
-        self.0.iter().map(|(_, entry)| entry).find(|entry| entry.request_ids.contains(&id))
+        self.own.iter().map(|(_, entry)| entry).find(|entry| entry.request_ids.contains(&id))
     }
 
     fn expire(&mut self, now: u64) {
-        while self.0.front().is_some_and(|&(until, _)| until <= now) {
-            self.0.pop_front();
+        while self.own.front().is_some_and(|&(until, _)| until <= now) {
+            self.own.pop_front();
         }
     }
 }

@@ -42,7 +42,7 @@ mod volume;
 use capacity::Capacity;
 pub use clients::Quotas;
 pub use config::{CoreConfig, MapFormat};
-pub use effect::{Answer, Command, CommandId, Effect, Promised, Reply, Stop, Ticket, WireMap};
+pub use effect::{Answer, Command, CommandId, Effect, GoneVolume, Promised, Reply, Stop, Ticket, WireMap};
 pub use epoch::NotNext;
 use failure::Failure;
 pub use fill::FillReport;

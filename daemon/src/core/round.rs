@@ -113,6 +113,7 @@ impl Core {
             (
                 _,
                 Answer::Table { .. }
+                | Answer::Gone { .. }
                 | Answer::Map(_)
                 | Answer::Says(_)
                 | Answer::Fill(_)

@@ -24,11 +24,12 @@
 mod degraded;
 mod elect;
 mod fresh;
+mod gone;
 mod reconcile;
 mod waits;
 
-use super::members::{Members, members_of};
-use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
+use super::members::members_of;
+use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
 pub(super) use degraded::WITHOUT_A_MAP;
 pub(super) use elect::as_known;
 use elect::{Reach, next_vid, voters_of};
@@ -75,6 +76,10 @@ struct Probe {
     /// The epoch that it knew when it granted the term.
     promised: Option<u64>,
     table: Vec<VolumeEntry>,
+    /// Its table is read to the end.
+    is_listed: bool,
+    /// The volumes that are gone.
+    gone: Vec<GoneVolume>,
     /// What the SSD was when its table was read; None if its link had broken since it said that.
     read_of: Option<SsdSays>,
     reach: Reach,
@@ -138,26 +143,6 @@ impl Start {
         }
     }
 
-    /// The SSDs for whose answers the step waits.
-    fn awaits(&self, members: &Members) -> BTreeSet<u16> {
-        match self.step {
-            Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
-                Some(map) => {
-                    // A map of format 2 does not know the witness.
-                    let witness = self.witness.filter(|_| matches!(map, AnyMap::Two(_)));
-                    let voters = voters_of(map).iter().chain(witness.filter(|_| self.step != Step::Maps));
-                    let all: BTreeSet<u16> = members_of(map).into_iter().chain(voters).collect();
-                    &all - &self.without
-                }
-                None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
-            },
-            Step::Reconcile => members.all().clone(),
-            Step::Publish => members.all() - &self.without,
-            Step::Tables => &(members.all() | &self.beside) - &self.without,
-            Step::Again | Step::Losses => BTreeSet::new(),
-        }
-    }
-
     /// The probes of these SSDs.
     fn of<'a>(&'a self, ssds: &'a BTreeSet<u16>) -> impl Iterator<Item = &'a Probe> {
         ssds.iter().filter_map(|&ssd| self.probes.get(usize::from(ssd)))
@@ -172,6 +157,8 @@ impl Start {
             probe.trouble = None;
             if matches!(step, Step::Survey | Step::Tables) {
                 probe.table.clear();
+                probe.gone.clear();
+                probe.is_listed = false;
                 probe.read_of = None;
             }
         }
@@ -222,6 +209,7 @@ impl Core {
                 {
                     continue;
                 }
+                Step::Tables if probe.is_listed => probe.lists_gone(),
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
                 }
@@ -274,7 +262,16 @@ impl Core {
                     probe.progress = Progress::ToAsk;
                     return self.ask();
                 }
+                if start.step == Step::Tables {
+                    (probe.is_listed, probe.progress) = (true, Progress::ToAsk);
+                    return self.ask();
+                }
                 probe.read_of = probe.says;
+            }
+            (Step::Tables, Answer::Gone { gone, more }) => {
+                if probe.takes_gone(gone, more) {
+                    return self.ask();
+                }
             }
             (_, answer) => {
                 probe.progress = Progress::ToAsk;

@@ -16,11 +16,14 @@ use gnstor_proto::repair::FILL_LID;
 use gnstor_proto::scrub::{SCRUB_LID, ScrubLog};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
-use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
+use gnstor_proto::vendor::{
+    ENTRY_BYTES, GET_HELD, LIST_TOMBSTONES, RawTombstone, TOMBSTONE_BYTES, VolumeEntry, WRITE_LEASE_MS,
+    opcode, takes_lease,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes as _, IntoBytes};
 
 /// A fault of the next command.
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ pub(crate) struct SimSsd {
     sweeps: BTreeMap<Vid, u32>,
     /// The last generation of volumes that were swept.
     tombstones: BTreeMap<Vid, u32>,
+    /// Volumes that are swept, by id and generation.
+    gone: BTreeMap<(Vid, u32), VolumeEntry>,
     /// Faults of the next commands, one after the other.
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
@@ -80,6 +85,7 @@ impl SimSsd {
             self.sweeps.remove(&vid);
             let dead = self.table.remove(&vid).expect("what is swept is in the table");
             self.tombstones.insert(vid, dead.generation);
+            self.gone.insert((vid, dead.generation), dead);
         }
     }
 
@@ -157,7 +163,9 @@ impl SimSsd {
         assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
         assert_eq!(sqe.cdw11.get(), 0);
         if !matches!(sqe.opcode, opcode::VOLUME_DELETE | opcode::TERM_TAKE | opcode::REPAIR) {
-            let unused = [sqe.cdw2, sqe.cdw3, sqe.cdw13, sqe.cdw14, sqe.cdw15];
+            let of_gone = sqe.opcode == opcode::VOLUME_LIST && sqe.cdw13.get() == LIST_TOMBSTONES;
+            let cdw13 = if of_gone { 0.into() } else { sqe.cdw13 };
+            let unused = [sqe.cdw2, sqe.cdw3, cdw13, sqe.cdw14, sqe.cdw15];
             assert!(unused.iter().all(|dw| dw.get() == 0), "unused dwords are zero");
         }
         *self.counts.entry(sqe.opcode).or_default() += 1;
@@ -165,6 +173,7 @@ impl SimSsd {
             (opcode::VOLUME_ADD, Data::Out(data)) => self.add(data),
             (opcode::VOLUME_CHMOD, Data::Out(data)) => self.chmod(data),
             (opcode::VOLUME_DELETE, Data::None) => self.delete(sqe),
+            (opcode::VOLUME_LIST, Data::In(_)) if sqe.cdw13.get() > 0 => Ok(self.list_gone(sqe, brought)),
             (opcode::VOLUME_LIST, Data::In(_)) => Ok(self.list(sqe, brought)),
             (opcode::MAP_SET, Data::Out(data)) => self.map_set(data),
             (opcode::TERM_TAKE, Data::In(_)) => self.take_term(sqe, brought),
@@ -251,6 +260,23 @@ impl SimSsd {
         let mut count = 0;
         for (entry, room) in self.table.range(from..).zip(data.chunks_exact_mut(ENTRY_BYTES)) {
             room.copy_from_slice(entry.1.encode().as_bytes());
+            count += 1;
+        }
+        count
+    }
+
+    fn list_gone(&self, sqe: &Sqe, data: &mut [u8]) -> u32 {
+        let (from, skip) = (sqe.cdw12.get() & 0xFFFF, sqe.cdw12.get() >> 16);
+        let from = Vid::new(u16::try_from(from).unwrap()).unwrap();
+        let of = self.gone.range((from, 0)..).enumerate();
+        let left = of.filter(|(at, ((vid, _), _))| *vid != from || *at >= skip as usize).map(|(_, of)| of);
+        let mut count = 0;
+        for (((vid, generation), entry), room) in left.zip(data.chunks_exact_mut(TOMBSTONE_BYTES)) {
+            let mut raw = RawTombstone::read_from_bytes(&[0; TOMBSTONE_BYTES]).unwrap();
+            (raw.magic, raw.format) = (RawTombstone::MAGIC, RawTombstone::FORMAT.into());
+            (raw.vid, raw.generation) = (vid.get().into(), (*generation).into());
+            raw.request_ids.iter_mut().zip(&entry.request_ids).for_each(|(to, id)| *to = *id);
+            room.copy_from_slice(raw.as_bytes());
             count += 1;
         }
         count

@@ -25,6 +25,7 @@ mod presence;
 mod publish;
 mod random;
 mod repair;
+mod repeated;
 mod replace;
 mod restart;
 mod rules;

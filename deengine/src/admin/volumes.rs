@@ -23,7 +23,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::KnownOpening;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{
-    ENTRY_BYTES, GET_HELD, TOMBSTONE_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease,
+    ENTRY_BYTES, GET_HELD, LIST_TOMBSTONES, TOMBSTONE_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease,
 };
 use gnstor_proto::voting::{HEAD_BYTES, PROMISE_BYTES};
 use std::sync::Arc;
@@ -39,8 +39,6 @@ const SWEEP_BUCKETS: u64 = 2048;
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
 /// As `SWEEP_PAUSE`, on a full disk: its owner has to make room first.
 const HELD_PAUSE: Span = Span::from_ms(10);
-/// VOLUME LIST, CDW13: the volumes that are gone.
-const LIST_TOMBSTONES: u32 = 1;
 const ENTRY: u32 = 4096;
 const _: () = assert!(ENTRY as usize == ENTRY_BYTES);
 

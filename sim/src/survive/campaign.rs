@@ -139,6 +139,10 @@ impl<F: Fn(u64) -> Outcome + Send + Sync + 'static> Players<F> {
     }
 
     /// Starts a thread that plays seeds. Nothing waits for its end: the play of a seed may have none.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "here threads are started, and the machine's clock is read"
+    )]
     fn start(self: &Arc<Self>, sender: &Sender<Outcome>) {
         let (players, sender) = (Arc::clone(self), sender.clone());
         std::thread::spawn(move || {

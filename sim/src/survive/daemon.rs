@@ -222,6 +222,12 @@ impl Daemon {
                         self.has_news = true;
                         self.holds.entry(map.epoch).or_insert(post.now);
                     }
+                    match &command {
+                        Command::MapHold { map, .. } => post.tap.leases.hold(ssd, &map.bytes, post.now),
+                        Command::MapSet(bytes) => post.tap.leases.sent(bytes, false),
+                        Command::Activate(map) => post.tap.leases.sent(&map.bytes, true),
+                        _ => {}
+                    }
                     self.lines[usize::from(ssd)].link.give(id, command);
                 }
                 Effect::Reply { ticket, result } => {

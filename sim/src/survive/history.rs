@@ -9,6 +9,7 @@
 
 mod deletes;
 mod maps;
+mod members;
 
 use crate::dice::Dice;
 pub(super) use crate::survive::blocks::{BLOCK, Found, data_of, found_in};

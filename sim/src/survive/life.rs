@@ -58,6 +58,7 @@ impl World {
         }
         self.nodes[ssd].stopped_at = self.post.now;
         let index = self.nodes[ssd].index;
+        self.post.tap.gone(index);
         let hear: &[Way] = if is_silent { &[] } else { &[Way::Down] };
         for conn in self.post.find(|conn| conn.ssd == index) {
             self.post.reset(conn, hear, true);

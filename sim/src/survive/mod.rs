@@ -14,7 +14,8 @@
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
-//! | `history`, `deletes`, `reach`, `blocks`, `changes` | the checkers, the data, and what maps change |
+//! | `history`, `deletes`, `reach`, `room`, `tap` | the checkers |
+//! | `blocks`, `changes` | the data, and what maps change |
 //! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
 
 mod aimed;
@@ -40,11 +41,13 @@ pub mod planted;
 mod power;
 mod reach;
 mod rest;
+mod room;
 mod rot;
 mod shape;
 pub mod stats;
 mod storm;
 mod swap;
+mod tap;
 mod watch;
 mod wire;
 mod world;

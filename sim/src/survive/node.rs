@@ -183,7 +183,7 @@ impl Node {
         }
         (self.still_since, self.leapt) = (Time::ZERO, Span::ZERO);
         while let Some((conn, body)) = self.inbox.pop_front() {
-            self.take(now, conn, body);
+            self.take(post, conn, body);
             self.pump(post);
         }
         for _ in 0..MOST_STEPS {
@@ -202,7 +202,8 @@ impl Node {
         now + Span::from_ns(1_000)
     }
 
-    fn take(&mut self, now: Time, conn: u32, body: Body) {
+    fn take(&mut self, post: &mut Post, conn: u32, body: Body) {
+        let now = post.now;
         let shown = self.clock.shows(now);
         let Some(worker) = &mut self.worker else { return };
         let key = QueueKey(conn);
@@ -211,10 +212,14 @@ impl Node {
                 let opened = worker.open_queue(shown, key, &request);
                 if opened.is_ok() {
                     self.queues.insert(conn);
+                    post.tap.opened(conn, request.qid.get() > 0);
                 }
                 self.opened.push((conn, opened));
             }
-            Body::Capsule(sqe) if self.queues.contains(&conn) => worker.submit(shown, key, &sqe),
+            Body::Capsule(sqe) if self.queues.contains(&conn) => {
+                post.tap.taken(self.index, conn, &sqe, now);
+                worker.submit(shown, key, &sqe);
+            }
             Body::Moved { transfer, local, data, outcome } => {
                 let moves = self.moves.entry(conn).or_default();
                 let Some(at) = moves.iter().position(|of| *of == transfer) else { return };
@@ -224,13 +229,14 @@ impl Node {
                 }
                 worker.transferred(shown, transfer, outcome);
             }
-            Body::Closed => self.close(now, conn),
+            Body::Closed => self.close(post, conn),
             _ => {}
         }
     }
 
-    fn close(&mut self, now: Time, conn: u32) {
-        let now = self.clock.shows(now);
+    fn close(&mut self, post: &mut Post, conn: u32) {
+        post.tap.closed(conn);
+        let now = self.clock.shows(post.now);
         let Some(worker) = &mut self.worker else { return };
         if self.queues.remove(&conn) {
             worker.close_queue(now, QueueKey(conn));
@@ -242,7 +248,6 @@ impl Node {
 
     /// Carries out what the firmware wants.
     fn pump(&mut self, post: &mut Post) {
-        let now = post.now;
         for (conn, opened) in self.opened.drain(..) {
             post.send(conn, Way::Down, Body::Opened(opened));
         }
@@ -254,12 +259,12 @@ impl Node {
                 }
                 Effect::Push { .. } => self.push(post, effect),
                 Effect::Complete { queue, cqe, at, .. } => {
-                    post.send_from(self.clock.reaches(at), queue.0, Way::Down, Body::Response(cqe));
+                    self.answer(post, queue.0, at, cqe);
                 }
                 Effect::Admitted { .. } => {}
                 Effect::Close { queue } => {
                     post.stats.fault(Fault::Closed);
-                    self.close(now, queue.0);
+                    self.close(post, queue.0);
                     post.close(queue.0, Way::Down);
                 }
                 Effect::Ask { ask, peer, local } => {
@@ -269,6 +274,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// A response leaves when the SSD's clock shows this time.
+    fn answer(&self, post: &mut Post, conn: u32, shown: Time, cqe: Cqe) {
+        post.tap.answers(self.index, conn, &cqe, shown.max(self.clock.shows(post.now)));
+        post.send_from(self.clock.reaches(shown), conn, Way::Down, Body::Response(cqe));
     }
 
     /// Data leaves as it is now. A part of a fused response is not confirmed: its host's response is.
@@ -296,9 +307,9 @@ impl Node {
                 if let PushRole::Last(reply) = role {
                     let failure = self.failed.remove(&name);
                     if failure.is_none() {
-                        let at = self.clock.reaches(reply.at);
-                        post.send_from(at, queue.0, Way::Down, Body::Response(reply.cqe));
+                        self.answer(post, queue.0, reply.at, reply.cqe);
                     }
+                    let Some(worker) = &mut self.worker else { return };
                     worker.transferred(shown, transfer, failure.unwrap_or(Outcome::Done { sum: 0 }));
                 }
             }

@@ -63,6 +63,9 @@ impl World {
             }
             self.run(self.post.now + LOOK);
         }
+        if self.history.violation.is_none() {
+            self.check_room();
+        }
     }
 
     /// The array starts. In most worlds no fault happens before a write is acknowledged: otherwise many never

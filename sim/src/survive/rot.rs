@@ -182,7 +182,7 @@ impl World {
     }
 
     /// The operator asks, and waits a little for the answer.
-    fn asks(&mut self, request: Request) -> Option<crate::survive::wire::Called> {
+    pub(super) fn asks(&mut self, request: Request) -> Option<crate::survive::wire::Called> {
         let leader = self.leader()?.number;
         let now = self.post.now;
         let daemon = self.daemons.iter_mut().find(|of| of.number == leader)?;

@@ -156,11 +156,12 @@ pub enum Path {
     RotHealed,
     Witnessed,
     TwoAlone,
+    RoomAsked,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -196,6 +197,7 @@ impl Path {
         Self::RotHealed,
         Self::Witnessed,
         Self::TwoAlone,
+        Self::RoomAsked,
     ];
 
     /// What it is, for people.
@@ -236,6 +238,7 @@ impl Path {
             Self::RotHealed => "a scrub replaced a rotten copy",
             Self::Witnessed => "an even number of SSDs and a witness served",
             Self::TwoAlone => "two SSDs served without votes",
+            Self::RoomAsked => "the room for a volume on each SSD was what others leave",
         }
     }
 }

@@ -31,6 +31,9 @@ impl World {
             self.history.broken(now, "a request has no end within its deadline", facts);
             break;
         }
+        if let Some(facts) = self.post.tap.unanswered(now) {
+            self.history.broken(now, "an SSD does not answer a command within its deadline", facts);
+        }
         for daemon in self.daemons.iter().filter(|daemon| daemon.still_until <= now) {
             if let Some((client, _, at)) =
                 daemon.calls.values().find(|(_, _, at)| (*at).max(daemon.still_until) + CALL < now)

@@ -14,6 +14,7 @@ use crate::dice::Dice;
 use crate::survive::aimed::Then;
 use crate::survive::history::seconds;
 use crate::survive::stats::{Fault, Stats};
+use crate::survive::tap::Tap;
 use gnstor_base::controller::{Outcome, Remote, TransferId};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
@@ -108,6 +109,8 @@ pub(super) struct Delays {
 pub(super) struct Post {
     pub(super) now: Time,
     pub(super) stats: Stats,
+    /// What passes the borders of SSDs and daemons.
+    pub(super) tap: Tap,
     /// Lines of the trace, if they are wanted.
     pub(super) log: Option<Vec<String>>,
     queue: BTreeMap<(Time, u64), Item>,
@@ -136,6 +139,7 @@ impl Post {
         Self {
             now: Time::ZERO,
             stats: Stats::default(),
+            tap: Tap::default(),
             log: None,
             queue: BTreeMap::new(),
             conns: BTreeMap::new(),

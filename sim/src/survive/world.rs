@@ -21,7 +21,7 @@ use crate::survive::wire::{Body, Host, Item, Post, Way};
 use gnstor_base::time::Time;
 use gnstor_daemon::core::failure::Failure;
 use gnstor_proto::placement::mix64;
-use gnstor_proto::status::GrpcCode;
+use gnstor_proto::status::{GrpcCode, Status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -186,6 +186,7 @@ impl World {
                 self.data_is_late(client, then);
             }
             self.wake(Actor::Post, self.post.next_at());
+            self.look_at_tap();
             self.check_clock();
             if self.history.violation.is_some() {
                 return;
@@ -230,6 +231,7 @@ impl World {
                 let post = &mut self.post;
                 let next = self.daemons.iter_mut().map(|daemon| daemon.step(post)).min();
                 self.note_answers();
+                self.leases_end();
                 self.daemons_stopped();
                 if self.daemons.iter_mut().any(|daemon| std::mem::take(&mut daemon.has_news)) {
                     self.map_is_held();
@@ -286,6 +288,7 @@ impl World {
         }
         for asked in std::mem::take(&mut self.nodes[ssd].asked) {
             let (own, peer) = (self.nodes[ssd].index, asked.1);
+            self.note_ask(own, &asked);
             let way = self.peers.entry((own, peer)).or_insert_with(|| Peer::new(own, peer));
             way.give(&mut self.post, asked);
             self.wake(Actor::Carrier, self.post.now);
@@ -297,7 +300,7 @@ impl World {
     fn carry(&mut self) -> Time {
         let now = self.post.now;
         let mut next = Time::NEVER;
-        for ((own, _), peer) in &mut self.peers {
+        for ((own, of), peer) in &mut self.peers {
             let node = &mut self.nodes[usize::from(*own)];
             if now < node.still_until {
                 next = next.min(node.still_until);
@@ -307,6 +310,9 @@ impl World {
             let soonest = now.as_ns() / 1_000_000 + 1;
             next = next.min(at.map_or(Time::NEVER, |at| Time::from_ns(at.max(soonest) * 1_000_000)));
             for (ask, answer) in peer.answers.drain(..) {
+                let cqe = answer.as_ref().map(|reply| reply.cqe);
+                let says_yes = cqe.is_some_and(|cqe| Status(cqe.status_word()).is_success());
+                self.post.tap.leases.answered(*own, ask, *of, says_yes);
                 node.answered(now, ask, answer.as_ref().map(|reply| (&reply.cqe, &reply.data[..])));
                 let number = u32::from(*own);
                 self.agenda.wake(number, now);
@@ -354,6 +360,9 @@ impl World {
         self.note(u64::from(conn) << 8 | 2);
         match host {
             Host::Client(client) => {
+                if let Body::Response(cqe) = &body {
+                    self.post.tap.heard(conn, cqe);
+                }
                 self.clients[client].arrived(&mut self.post, &mut self.history, conn, body);
                 self.wake(Actor::Client(client), now);
             }

@@ -81,7 +81,7 @@ impl Core {
     /// Merges the copies of groups that are all lossy, or says what would be merged.
     pub(in crate::core) fn salvage(&mut self, now: u64, ticket: Ticket, dry_run: bool, at_s: u32) {
         let result = self.salvageable().map_err(|why| Failure::new(FailedPrecondition, why));
-        if let Ok(salvage) = result.as_ref().map(Clone::clone)
+        if let Ok(salvage) = result.clone()
             && !dry_run
         {
             tracing::warn!(ssds = ?salvage.ssds, volumes = ?salvage.volumes, "an operator has copies merged");

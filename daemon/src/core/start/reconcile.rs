@@ -33,6 +33,8 @@ impl Core {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
         }
+        let gone = start.probes.iter_mut().flat_map(|probe| std::mem::take(&mut probe.gone)).collect();
+        self.tombstones.recall(now, gone);
         // A client may wait for a deletion that had begun on an SSD which was dropped meanwhile.
         for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| start.beside.contains(ssd)) {
             let is_begun = |entry: &VolumeEntry| entry.lease_epoch == DELETE_MARK && !entry.deleting;

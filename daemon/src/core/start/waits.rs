@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a start waits for, in words.
+//! What a step of a start waits for.
 
+use super::elect::voters_of;
 use super::{Start, Step};
-use crate::core::members::Members;
+use crate::core::members::{Members, members_of};
+use gnstor_proto::placement::AnyMap;
+use std::collections::BTreeSet;
 
 impl Start {
     /// The answers that the start waits for, and the SSDs that hold it up.
@@ -32,5 +35,25 @@ impl Start {
             .filter(|(i, _)| awaits.contains(i) || self.without.contains(i))
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
         troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
+    }
+
+    /// The SSDs for whose answers the step waits.
+    pub(super) fn awaits(&self, members: &Members) -> BTreeSet<u16> {
+        match self.step {
+            Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
+                Some(map) => {
+                    // A map of format 2 does not know the witness.
+                    let witness = self.witness.filter(|_| matches!(map, AnyMap::Two(_)));
+                    let voters = voters_of(map).iter().chain(witness.filter(|_| self.step != Step::Maps));
+                    let all: BTreeSet<u16> = members_of(map).into_iter().chain(voters).collect();
+                    &all - &self.without
+                }
+                None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
+            },
+            Step::Reconcile => members.all().clone(),
+            Step::Publish => members.all() - &self.without,
+            Step::Tables => &(members.all() | &self.beside) - &self.without,
+            Step::Again | Step::Losses => BTreeSet::new(),
+        }
     }
 }

@@ -90,6 +90,7 @@ impl Host for Hand<'_> {
                     self.lanes.zeroed.truncate(ZEROED);
                     self.lanes.zeroed.push_front((op.vba, op.blocks, outcome.sequence));
                 }
+                self.history.all_have(life, op.number, (op.vba, op.blocks), self.post);
                 return self.history.acked(life, (op.number, op.begun), (op.vba, op.blocks), now);
             }
             self.post.stats.path(Path::ReadDone);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls that come again to another daemon (rule 12). The one before carried them out, and ended before it
+//! answered.
+
+use crate::array::SimArray;
+use crate::bench::{Bench, client, config, create, delete, name};
+use crate::deadline::{Deadline, LIMIT};
+use crate::shrink::three;
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{CoreConfig, Reply};
+
+/// More than a page of tombstones.
+const MANY: u32 = 350;
+
+fn starts(array: &SimArray, now: u64, config: CoreConfig) -> Bench {
+    let mut bench = Bench::cold_with(array, now, config);
+    bench.run_for(10_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    bench
+}
+
+/// The Delete of a volume with the request id of this number.
+fn numbered(text: &str, number: u32) -> Request {
+    let mut id = [9; 16];
+    id[..4].copy_from_slice(&number.to_le_bytes());
+    Request::Delete { name: name(text), client: client(1), request_id: Some(id) }
+}
+
+#[test]
+fn a_delete_that_an_earlier_daemon_carried_out_deletes_no_later_volume() {
+    let _deadline = Deadline::after(LIMIT);
+    for config in [config(), three()] {
+        let array = SimArray::new(3);
+        let mut first = starts(&array, 0, config);
+        for number in 0..MANY {
+            first.ask(create("a")).unwrap();
+            first.ask(numbered("a", number)).unwrap();
+            // Volume ids rest until they are swept.
+            first.run_for(2_000);
+        }
+        // An SSD of this test sweeps with each command.
+        for _ in 0..8 {
+            first.ask(create("b")).unwrap();
+            first.ask(delete("b", 1)).unwrap();
+        }
+        assert!(array.ssd(0).active().is_empty());
+        let now = first.now;
+        drop(first);
+        let mut second = starts(&array, now, config);
+        second.ask(create("a")).unwrap();
+        for number in [0, 1, MANY / 2, MANY - 1] {
+            assert_eq!(second.ask(numbered("a", number)), Ok(Reply::Done), "{number}");
+            assert_eq!(second.list().len(), 1, "Delete {number} is done, and deletes no other volume");
+        }
+        second.ask(numbered("a", MANY)).unwrap();
+        assert!(second.list().is_empty(), "a new one deletes it");
+    }
+}
