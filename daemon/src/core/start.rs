@@ -26,7 +26,6 @@ mod gone;
 mod reconcile;
 mod waits;
 
-use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
 pub(super) use elect::as_known;
 use elect::{Reach, next_vid, voters_of};
