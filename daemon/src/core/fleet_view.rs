@@ -56,8 +56,10 @@ pub struct SsdView {
     pub filling: u32,
     /// Progress of its fill, as it reported last.
     pub fill: Option<FillReport>,
-    /// Groups of which it has the only copy that serves.
+    /// Groups of which it has the only copy that serves, or a part of a merge (rule 17).
     pub last_copies: u32,
+    /// It is absent with last copies, and is there and has lost writes.
+    pub is_lossy: bool,
 }
 
 /// A volume that is being settled: its replicas are made equal.
@@ -153,7 +155,13 @@ impl Core {
             }
             // A volume of r replicas has its copies at the places below r.
             let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
-            let alone: BTreeSet<u16> = alone.flat_map(serve).collect();
+            let mut alone: BTreeSet<u16> = alone.flat_map(serve).collect();
+            for most in fewest..=usize::from(replicas) {
+                let fills = row.places.iter().take(most).flatten().filter(|place| place.filling);
+                if serve(most).next().is_none() && fills.clone().count() > 1 {
+                    alone.extend(fills.map(|place| place.ssd));
+                }
+            }
             for ssd in alone {
                 counts[usize::from(ssd)].last_copies += 1;
             }
@@ -213,6 +221,7 @@ impl Core {
             filling,
             fill: self.fills.report(index),
             last_copies,
+            is_lossy: self.is_back_lossy(index),
         }
     }
 

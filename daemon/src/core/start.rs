@@ -17,9 +17,11 @@
 //!   takes a change from an older daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
 //! * **Says**, **Elect**, **Again**, **Losses**: [`elect`].
+//! * Where no SSDs vote the start goes on without members that are not there: [`degraded`].
 //! * **Reconcile**: the highest version of each entry wins. Where SSDs differ, the daemon puts it on all of
 //!   them again under a version above all seen. It finishes deletions.
 
+mod degraded;
 mod elect;
 mod fresh;
 mod gone;
@@ -27,6 +29,7 @@ mod reconcile;
 mod waits;
 
 use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
+pub(super) use degraded::WITHOUT_A_MAP;
 pub(super) use elect::as_known;
 use elect::{Reach, next_vid, voters_of};
 use fresh::without_a_map;
@@ -99,6 +102,9 @@ pub(super) struct Start {
     /// SSDs that are in the places of others. They are not asked to grant the term: a vote is that of the SSD
     /// which the map names.
     strangers: BTreeSet<u16>,
+    /// SSDs without a fleet map in an array of format 2 that has volumes. They are told nothing: with the map
+    /// they would serve the blocks that they lack as zeros.
+    mapless: BTreeSet<u16>,
     /// Number of times that this daemon's term was refused.
     refusals: u32,
     /// Number of times that all was read anew, as links broke.
@@ -126,6 +132,7 @@ impl Start {
             began: None,
             without: BTreeSet::new(),
             strangers: BTreeSet::new(),
+            mapless: BTreeSet::new(),
             refusals: 0,
             reads: 0,
             beside: BTreeSet::new(),
@@ -171,6 +178,7 @@ impl Core {
             start.retry_at = None;
             if start.again {
                 start.without.clear();
+                start.mapless.clear();
                 start.enter(Step::Maps);
             }
             self.ask();
@@ -185,6 +193,7 @@ impl Core {
         for (ssd, probe) in (0u16..).zip(&start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
+                Step::Publish | Step::Tables | Step::Reconcile if start.mapless.contains(&ssd) => continue,
                 Step::Publish if start.has_newest(ssd) => continue,
                 Step::Publish => Command::MapSet(self.epoch.bytes()),
                 Step::Says => Command::Identify,
@@ -313,6 +322,9 @@ impl Core {
             return self.ask();
         }
         let Phase::Starting(start) = &mut self.phase else { return };
+        if start.step == Step::Maps && start.found_volumes && start.go_on_without_mapless() {
+            return self.publish();
+        }
         let awaits = start.awaits(&self.members);
         let probes = || start.of(&awaits);
         match start.step {
@@ -325,7 +337,7 @@ impl Core {
             Step::Tables if of_voters => return self.tables_read(now),
             Step::Maps if probes().all(|p| p.map.is_some()) => {
                 let is_old = matches!(start.newest(), Some(AnyMap::Two(_)));
-                if !is_old || !has_voters {
+                if !is_old || !has_voters || start.is_degraded() {
                     return self.publish();
                 }
                 // A map of format 3 needs the identities of the SSDs.
@@ -345,7 +357,7 @@ impl Core {
             Step::Survey => return self.publish(),
             // The first map is on the SSDs. Now its voters elect.
             Step::Publish if of_voters => start.enter(Step::Maps),
-            Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
+            Step::Publish if self.term.is_elected() || start.is_degraded() => start.enter(Step::Tables),
             Step::Publish => {
                 start.again = true;
                 start.retry_at = Some(now + self.config.retry_ms);

@@ -29,6 +29,7 @@ mod repeated;
 mod replace;
 mod restart;
 mod rules;
+mod salvage;
 mod settle;
 mod shrink;
 mod spare;

@@ -235,7 +235,8 @@ fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
     };
     let (remove, resume) = (Request::Remove { ssd: 3 }, Request::Resume { ssd: 3, lose_data: false });
     let (replace, drain) = (Request::Replace { ssd: 3, lose_data: true }, Request::Drain { ssd: 3 });
-    for request in [fail(3), remove, resume, replace, drain] {
+    let salvage = Request::Salvage { dry_run: true, at_s: 1 };
+    for request in [fail(3), remove, resume, replace, drain, salvage] {
         refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
     }
     assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));

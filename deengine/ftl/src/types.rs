@@ -99,8 +99,8 @@ pub struct Trimmed {
     pub seq: Seq,
 }
 
-/// Data that does not match this sum. A page that has it reports a media error to each read, and stays the
-/// same copy of its block: an SSD that compares copies leaves it alone, and a scrub replaces it by a good one.
+/// Data that does not match this sum. A page with it reports a media error to each read. It stays the same
+/// copy of its block: an SSD that compares copies leaves it alone. A scrub replaces it by a good one.
 pub fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
     static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
     &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]

@@ -81,8 +81,8 @@ fn end_of_drain(array: &Array, clients: &mut Use, ssd: u16) {
     has_no_place(&array.map(), ssd);
 }
 
-/// Whether the SSD has a quarter of its share of the places that volumes of two replicas use. With less it takes
-/// the rest from the others, and the daemon refuses a drain of another SSD until it has.
+/// Whether the SSD has a quarter of its share of the places that volumes of two replicas use. With less it
+/// takes the rest from the others, and the daemon refuses a drain of another SSD until it has.
 fn has_its_share(map: &FleetMap3, ssd: u16) -> bool {
     let used = || map.rows.iter().flat_map(|row| row.places.into_iter().take(2)).flatten();
     let has = used().filter(|place| place.ssd == ssd).count();
