@@ -212,8 +212,8 @@ impl Core {
         // Voters that were taken out and are resumed vote again: two at a time, so that the number stays odd.
         let ever =
             ssds().filter(|&(ssd, known)| known.weight > LEAVES || self.is_witness(ssd, known)).count();
-        let lacks_two =
-            voters.len() + 2 <= ever.min(MAX_VOTERS as usize) as u32 && ssds().filter(may).count() > 1;
+        let lacks_two = voters.len() + 2 <= u32::try_from(ever).unwrap_or(u32::MAX).min(MAX_VOTERS)
+            && ssds().filter(may).count() > 1;
         if may_rest(voters) && leaves.is_none() && !lacks_two {
             return None;
         }
