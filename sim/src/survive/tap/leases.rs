@@ -132,7 +132,10 @@ impl Leases {
     /// Whether the SSD may not serve by the map of this epoch when its clock shows this time.
     pub(super) fn is_over(&self, ssd: u16, epoch: u64, shown: Time) -> bool {
         let is_voted = self.voters.get(&epoch).is_some_and(|voters| !voters.is_empty());
-        is_voted && self.longest(ssd).is_none_or(|until| until <= shown)
+        // The only voter gives itself its lease, without a message.
+        let is_alone = |voters: &BTreeSet<u16>| voters.len() == 1 && voters.contains(&ssd);
+        let is_seen = is_voted && !self.voters.values().any(is_alone);
+        is_seen && self.longest(ssd).is_none_or(|until| until <= shown)
     }
 
     /// Maps have become active: a lease that they end and that still runs.
