@@ -88,6 +88,7 @@ mod tests {
             lease_ms: 0,
             request_ids: Vec::new(),
             limits: Limits::default(),
+            salvaged_s: 0,
         }
     }
 

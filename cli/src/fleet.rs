@@ -35,6 +35,8 @@ pub(crate) struct Ssd {
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
+    /// It has the last copy of some blocks, which wait for it.
+    pub(crate) is_absent: bool,
     /// It waits for a place in the map.
     pub(crate) is_spare: bool,
     /// The SSD votes, and holds no blocks.
@@ -46,7 +48,7 @@ pub(crate) struct Ssd {
 impl Ssd {
     /// Whether it serves no reads.
     pub(crate) fn serves_nothing(&self) -> bool {
-        !self.is_witness && (self.down.is_some() || self.is_out || self.is_lossy)
+        !self.is_witness && (self.down.is_some() || self.is_out || self.is_absent || self.is_lossy)
     }
 
     /// Whether blocks may be on it now. What an SSD has room for that is away is not known for sure.
@@ -59,6 +61,7 @@ impl Ssd {
         match self {
             Self { is_out: true, .. } => "out",
             Self { down: Some(_), .. } => "down",
+            Self { is_absent: true, .. } => "absent",
             Self { is_witness: true, .. } => "witness",
             Self { is_lossy: true, .. } => "lossy",
             Self { is_damaged: true, .. } => "degraded",
@@ -112,6 +115,7 @@ impl Fleet {
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: u16::try_from(s.index)
                 .is_ok_and(|index| map.state(index) == Some(State3::Out) && !is_witness(&map, index)),
+            is_absent: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Absent)),
             is_spare: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Spare)),
             is_witness: u16::try_from(s.index).is_ok_and(|index| is_witness(&map, index)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
@@ -125,6 +129,21 @@ impl Fleet {
     /// Capacity of the SSDs that are there and may hold blocks, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.ssds.iter().filter(|ssd| ssd.has_room()).map(|ssd| ssd.info.capacity_bytes).sum()
+    }
+
+    /// Whether each block of each volume has all its copies in the map, and they serve.
+    pub(crate) fn has_all_copies(&self) -> bool {
+        let replicas = self.volumes.iter().map(|v| v.replicas).max().unwrap_or(0);
+        let places = usize::try_from(replicas).unwrap_or(usize::MAX).min(self.map.width());
+        let serves = |group: u32, place: usize| self.map.place(group, place).is_some_and(|at| !at.filling);
+        (0..self.map.groups()).all(|group| (0..places).all(|place| serves(group, place)))
+    }
+
+    /// SSDs whose copies are missing. One that was taken out is none, once others have them.
+    pub(crate) fn gone(&self) -> usize {
+        let others_have_all = self.has_all_copies();
+        let is_gone = |ssd: &&Ssd| ssd.serves_nothing() && !(ssd.is_out && others_have_all);
+        self.ssds.iter().filter(is_gone).count()
     }
 
     /// The SSDs that the capacity does not count.

@@ -9,7 +9,7 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
     AddRequest, DrainRequest, FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest,
-    ResumeRequest, ShowRequest, ShowResponse, WatchMapRequest,
+    ResumeRequest, SalvageRequest, SalvageResponse, ShowRequest, ShowResponse, WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -75,6 +75,7 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             done(array, *ssd, "being drained", more, None);
         }
         FleetCommand::Add(wish) => add(wish)?,
+        FleetCommand::Salvage { dry_run, yes: _, array } => salvage(array, *dry_run)?,
         FleetCommand::Replace { ssd, lose_data, array } => {
             let request = ReplaceRequest { ssd: (*ssd).into(), lose_data: *lose_data };
             let answer =
@@ -105,6 +106,37 @@ fn add(wish: &AddSsd) -> Result<(), CliError> {
         false => "it takes its share of the blocks, while the others serve",
     };
     done(array, ssd, "added", more, None);
+    Ok(())
+}
+
+/// Has copies merged that have all lost writes.
+fn salvage(array: &ArrayArgs, dry_run: bool) -> Result<(), CliError> {
+    let request = SalvageRequest { dry_run };
+    let answer = call(array, |channel| async move { FleetClient::new(channel).salvage(request).await })?;
+    let SalvageResponse { ssds, volumes } = answer.into_inner();
+    if array.json {
+        let volumes = volumes.iter().map(|v| json!({ "volume": v.volume, "blocks": v.blocks }));
+        let volumes: Value = volumes.collect();
+        print_json(&json!({ "dry_run": dry_run, "ssds": ssds, "volumes": volumes }));
+        return Ok(());
+    }
+    for of in &volumes {
+        let name = printable(&of.volume);
+        outln!(
+            "volume {name}: {} blocks of {BLOCK_BYTES} bytes have copies only that lost writes",
+            of.blocks
+        );
+    }
+    let ssds = ssds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match dry_run {
+        true => outln!(
+            "the copies of SSD {ssds} would be merged: of each block the newest write wins that one of them \
+             kept; nothing was changed (gnstor fleet salvage --yes)"
+        ),
+        false => outln!(
+            "the copies of SSD {ssds} are being merged: they serve when that is done (gnstor fleet show)"
+        ),
+    }
     Ok(())
 }
 

@@ -181,6 +181,10 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
     } else if ssd.state() == SsdState::Out && ssd.away.is_empty() && changes_itself(fleet) {
         notes.push("back: a later map gives it places".into());
     }
+    if ssd.is_lossy {
+        let only = "lost writes, and no copy serves of what it has: gnstor fleet salvage --dry-run";
+        notes.push(only.into());
+    }
     if let Some(fill) = ssd.fill.as_ref().filter(|_| ssd.filling > 0) {
         let percent = (u128::from(fill.compared_blocks) * 100).checked_div(fill.blocks.into()).unwrap_or(0);
         notes.push(match fill.waits_for {
@@ -265,6 +269,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
                 "witness": ssd.is_witness,
                 "serving_groups": ssd.serving, "filling_groups": ssd.filling,
                 "last_copies": ssd.last_copies, "fill": fill, "leaves": ssd.leaves,
+                "lossy": ssd.is_lossy,
                 "share_waits": (!ssd.share_waits.is_empty()).then_some(&ssd.share_waits),
                 "leave_waits": (!ssd.leave_waits.is_empty()).then_some(&ssd.leave_waits) })
     };

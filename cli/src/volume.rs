@@ -195,6 +195,7 @@ fn to_json(v: &VolumeInfo) -> Value {
         "chunk_bytes": v.chunk_bytes, "owner": v.owner, "readers": v.readers, "any_reader": v.any_reader,
         "writer": v.writer, "lease_epoch": v.lease_epoch, "labels": v.labels,
         "max_iops": v.max_iops, "max_bytes_per_s": v.max_bytes_per_s, "unsettled": v.unsettled,
+        "salvaged_s": v.salvaged_s,
     })
 }
 
@@ -211,6 +212,9 @@ fn print(v: &VolumeInfo) {
     );
     if v.unsettled {
         outln!("copies      may differ: a write of the last writer is not known to be on all of them");
+    }
+    if let Some(at) = v.salvaged_s {
+        outln!("salvaged    {at} s after 1970 began: blocks may be older than what was acknowledged before");
     }
     if v.max_iops != 0 {
         outln!("limit       {} commands a second and SSD", v.max_iops);

@@ -13,6 +13,7 @@
 mod drain;
 mod lost;
 mod many;
+mod salvage;
 mod spread;
 mod votes;
 
@@ -32,6 +33,8 @@ pub enum Unchanged {
     Lossy,
     /// The incarnation is not the one in the map, or was dropped before.
     Incarnation,
+    /// An absent SSD with a copy is missing: it may have what others lack.
+    Incomplete,
     /// The map has more SSDs than the rules know.
     TooMany,
     /// The SSD votes already, or does not vote; or it is the only one that votes, or has no part in the map.

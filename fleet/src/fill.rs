@@ -10,6 +10,7 @@
 //! The firmware judges by it (`deengine/src/repair`).
 
 use crate::repair::Held;
+use crate::salvage;
 use gnstor_proto::slba::Stamp;
 
 /// A block of a place that fills.
@@ -42,6 +43,17 @@ impl Filling {
             self.held = theirs;
         }
         self.is_current = true;
+        !before.reads_as(self.held)
+    }
+
+    /// Judges another copy of a salvage (rule 17), and returns whether reads find something else from now
+    /// on. The block does not become current: no client writes it before a copy serves, and until then only
+    /// the order of copies counts.
+    pub fn merge(&mut self, theirs: Held) -> bool {
+        let before = self.held;
+        if salvage::wins(theirs, before) {
+            self.held = theirs;
+        }
         !before.reads_as(self.held)
     }
 

@@ -102,6 +102,17 @@ impl Row {
         self.places.iter().take(usize::from(replicas)).filter_map(serving).collect()
     }
 
+    /// The SSDs that merge their copies for volumes of this number of replicas (rule 17): no copy serves, and
+    /// several fill. None otherwise. A single one has nothing to compare with.
+    pub fn merging(&self, replicas: u8) -> SsdSet {
+        let fills = self.places.iter().take(usize::from(replicas)).filter_map(|place| match *place {
+            Place::Filling(ssd) => Some(ssd),
+            Place::Empty | Place::Serving(_) => None,
+        });
+        let fills: SsdSet = fills.collect();
+        if self.copies(replicas).is_empty() && fills.len() > 1 { fills } else { SsdSet::EMPTY }
+    }
+
     /// The SSD that serves readers beside a writer.
     pub fn first(&self) -> Option<SsdId> {
         match self.places.get(usize::from(self.first)) {

@@ -5,6 +5,7 @@ use crate::change::min_copies;
 use crate::map::{Map, Place, Row, SsdState};
 use crate::{Epoch, Incarnation, Refused, SsdId};
 use gnstor_proto::slba::Stamp;
+use gnstor_proto::vendor::MAX_REPLICAS;
 
 /// An SSD as it judges.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl Standing<'_> {
     pub fn judge_read(&self, row: &Row, epoch: Epoch, is_writer: bool, entry: Entry) -> Result<(), Refused> {
         self.check_epoch(epoch)?;
         self.check_serving()?;
-        if self.map.waits(row) {
+        if self.map.waits(row) || row.merging(MAX_REPLICAS).contains(self.ssd) {
             return Err(Refused::GroupWaits);
         }
         let is_mine = |place: &&Place| place.ssd() == Some(self.ssd);
@@ -93,7 +94,9 @@ impl Standing<'_> {
         if !row.members().contains(self.ssd) {
             return Err(Refused::WrongTarget);
         }
-        if self.map.waits(row) || row.members().len() < min_copies(replicas) {
+        // No client writes where copies merge (rule 17): a block would be current on some of them only.
+        let merges = row.merging(MAX_REPLICAS).contains(self.ssd);
+        if self.map.waits(row) || merges || row.members().len() < min_copies(replicas) {
             return Err(Refused::GroupWaits);
         }
         if !entry.has_writer || entry.lease_epoch != stamp.lease_epoch {

@@ -48,6 +48,8 @@ pub struct VolumeInfo {
     pub max_iops: u32,
     pub max_bytes_per_s: u64,
     pub unsettled: bool,
+    /// When copies that had all lost writes were last merged, in seconds since 1970; `None`: never.
+    pub salvaged_s: Option<u32>,
 }
 
 impl From<grpc::Volume> for VolumeInfo {
@@ -70,6 +72,7 @@ impl From<grpc::Volume> for VolumeInfo {
             max_iops: limits.max_iops,
             max_bytes_per_s: limits.max_bytes_per_s,
             unsettled: v.unsettled,
+            salvaged_s: (v.salvaged_s != 0).then_some(v.salvaged_s),
         }
     }
 }

@@ -64,7 +64,7 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   fleet->len = len;
   fleet->width = gn_u16_at(copy + 6);
   fleet->own = GNP_PLACE_NONE;
-  fleet->has_absent = fleet->has_full = false;
+  fleet->has_absent = fleet->has_full = fleet->has_merge = fleet->needs_salvage = false;
   /* A lease from before the voters has ended. */
   if (fleet->voted) fleet->until_ns = 0;
   fleet->voted = false;

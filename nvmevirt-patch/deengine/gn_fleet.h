@@ -28,6 +28,9 @@ struct gn_fleet {
   /* Whether some SSD is in such a state. */
   bool has_absent;
   bool has_full;
+  /* Copies of some group merge; this SSD has last copies and has lost writes (protocol rule 17). */
+  bool has_merge;
+  bool needs_salvage;
   /* The map gives its places to this content of the SSD, which has this incarnation (protocol rule 1a). */
   bool serves;
   gn_u32 incarnation;
@@ -57,7 +60,8 @@ int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 
 
 /* The row of a block's group. */
 const gn_u8 *gn_fleet_row(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);
-/* A member of the block's group is absent, or too few are left for a write (protocol rules 1b, 1c). */
+/* A member of the block's group is absent, its copies merge, or too few are left for a write (protocol rules
+ * 1b, 1c, 17). */
 bool gn_fleet_waits(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba, bool writes);
 /* A member is full, so that only mapped blocks are written (protocol rule 15). */
 bool gn_fleet_only_mapped(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);

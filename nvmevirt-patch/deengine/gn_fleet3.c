@@ -91,6 +91,34 @@ static bool gn_has_no_uuid(const gn_u8 *ssd) {
   return true;
 }
 
+/* Whether copies of a group merge: of the places below `replicas` none serves, and several fill. */
+static bool gn_merges(const gn_u8 *row, gn_u32 replicas) {
+  gn_u32 at, fills = 0;
+  for (at = 0; at < replicas; ++at) {
+    gn_u32 place = gn_u16_at(row + 2 * at);
+    if (place == GNP_PLACE_NONE) continue;
+    if (!(place & GNP_PLACE_FILLING)) return false;
+    ++fills;
+  }
+  return fills > 1;
+}
+
+static bool gn_any_merge(const struct gn_fleet *fleet) {
+  gn_u32 group, replicas;
+  for (group = 0; group < fleet->groups; ++group)
+    for (replicas = 2; replicas <= fleet->width; ++replicas)
+      if (gn_merges(fleet->places + (gn_u64)group * fleet->row, replicas)) return true;
+  return false;
+}
+
+static bool gn_any_serving(const struct gn_fleet *fleet, gn_u32 ssd) {
+  gn_u32 group, at;
+  for (group = 0; group < fleet->groups; ++group)
+    for (at = 0; at < fleet->width; ++at)
+      if (gn_u16_at(fleet->places + (gn_u64)group * fleet->row + 2 * at) == ssd) return true;
+  return false;
+}
+
 void gn_fleet3_take(struct gn_fleet *fleet, gn_u16 id) {
   gn_u32 count = gn_u16_at(fleet->bytes + 52), at;
   const gn_u8 *own = NULL;
@@ -110,7 +138,12 @@ void gn_fleet3_take(struct gn_fleet *fleet, gn_u16 id) {
     fleet->has_full |= ssd[GN_SSD3_STATE] == GNP_SSD_FULL;
   }
   fleet->serves = false;
+  fleet->needs_salvage = false;
+  fleet->has_merge = gn_any_merge(fleet);
   if (!own || !gn_has_no_uuid(own)) return;
+  fleet->needs_salvage = own[GN_SSD3_STATE] == GNP_SSD_ABSENT &&
+                         gn_u32_at(own + GN_SSD3_INCARNATION) < fleet->incarnation &&
+                         gn_any_serving(fleet, fleet->own);
 #ifndef GN_PLANT_CONTENT
   if (gn_u32_at(own + GN_SSD3_INCARNATION) != fleet->incarnation) return;
 #endif
@@ -146,7 +179,11 @@ static gn_u32 gn_members(const struct gn_fleet *fleet, const gnp_entry *entry, g
 
 bool gn_fleet_waits(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba, bool writes) {
   gn_u32 absent, members, least = entry->replicas < 3 ? 1 : entry->replicas - 1u;
-  if (!fleet->has_absent && (!fleet->ssds || !writes || entry->replicas < 3)) return false;
+  if (!fleet->has_absent && !fleet->has_merge && (!fleet->ssds || !writes || entry->replicas < 3))
+    return false;
+  if (fleet->has_merge && gn_merges(gn_fleet_row(fleet, entry, vba),
+                                    entry->replicas < fleet->width ? entry->replicas : fleet->width))
+    return true;
   members = gn_members(fleet, entry, vba, GNP_SSD_ABSENT, &absent);
 #ifdef GN_PLANT_ABSENT
   absent = 0;

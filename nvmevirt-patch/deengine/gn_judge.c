@@ -73,7 +73,12 @@ struct gn_refused gn_table_judge(const struct gn_judge *by, gn_u16 client, struc
   struct gn_refused refused;
   gn_u64 last = (gn_u64)request->vba + request->blocks - 1;
   if (client != 0 && client != request->client) return gn_no(GN_WRONG_IDENTITY, 0);
-  if (!fleet->bytes || !gn_serves(fleet, by->now_ns)) return gn_no(GN_NOT_SERVING, 0);
+  if (!fleet->bytes) return gn_no(GN_NOT_SERVING, 0);
+  if (fleet->needs_salvage) {
+    refused = gn_check_epoch(request->map_epoch, (gn_u32)fleet->epoch);
+    return refused.code ? refused : gn_no(GN_NEEDS_SALVAGE, (gn_u32)fleet->epoch);
+  }
+  if (!gn_serves(fleet, by->now_ns)) return gn_no(GN_NOT_SERVING, 0);
   refused = gn_check_epoch(request->map_epoch, (gn_u32)fleet->epoch);
   if (refused.code) return refused;
   if (!fleet->serves) return gn_no(GN_NOT_SERVING, 0);

@@ -53,6 +53,7 @@ enum {
   GN_OTHER_ARRAY = 45,
   GN_DEPRIVED = 46,
   GN_OLDER_IMAGE = 47,
+  GN_NEEDS_SALVAGE = 48,
   GN_REFUSALS_END
 };
 
@@ -114,6 +115,7 @@ static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
       [GN_OTHER_ARRAY] = {0x41C6, "OtherArray", "3b (array id)"},
       [GN_DEPRIVED] = {0x01C7, "Deprived", "2a (serving lease)"},
       [GN_OLDER_IMAGE] = {0x41C8, "OlderImage", "2a (serving lease)"},
+      [GN_NEEDS_SALVAGE] = {0x0709, "NeedsSalvage", "17 (salvage)"},
   };
   return &all[code < GN_REFUSALS_END ? code : 0];
 }

@@ -225,6 +225,10 @@ refusals! {
     /// image.
     OlderImage = 47, 0x41C8, 116, FailedPrecondition, "2a (serving lease)",
         "this SSD was opened more often than its content says, so it is an older image: it is filled anew";
+    /// The SSD has the last copy of the block's group by the map, and has lost writes. No copy serves: only
+    /// the operator can say what is right.
+    NeedsSalvage = 48, 0x0709, 11, Unavailable, "17 (salvage)",
+        "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies";
 }
 
 /// DW0 of a refused command: the refusal's number, and the volume.

@@ -184,8 +184,11 @@ pub struct RawEntry {
     pub max_bytes_per_s: U64,
     /// Commands per second, reads and writes together; 0 = no limit.
     pub max_iops: U32,
+    /// When an operator last had copies of the volume merged that had all lost writes (rule 17). Seconds
+    /// since 1970; 0 = never.
+    pub salvaged_s: U32,
     /// Reserved.
-    pub reserved2: [u8; 1768],
+    pub reserved2: [u8; 1764],
     /// CRC-32C of the bytes before.
     pub crc: U32,
 }

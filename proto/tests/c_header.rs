@@ -114,6 +114,7 @@ fn layouts(t: &mut Table) {
             name,
             labels,
             readers,
+            salvaged_s,
             reserved2,
             crc,
         ]

@@ -348,5 +348,6 @@ fn entry(volume: &Volume) -> VolumeEntry {
         lease_ms: 3_600_000,
         request_ids: Vec::new(),
         limits: Limits::default(),
+        salvaged_s: 0,
     }
 }

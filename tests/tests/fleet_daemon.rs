@@ -168,9 +168,24 @@ impl Array {
 
     /// The daemon ends, and another one starts where it was.
     pub(crate) fn restart_daemon(&mut self) {
+        let at = self.stop_daemon();
+        self.start_daemon(at);
+    }
+
+    /// The daemon ends. Returns where it was.
+    pub(crate) fn stop_daemon(&mut self) -> SocketAddr {
         let at = self.runs().local_addr();
         self.daemon.take().expect("it runs").stop().expect("it served until now");
+        at
+    }
+
+    pub(crate) fn start_daemon(&mut self, at: SocketAddr) {
         self.daemon = Some(daemon(&self.engine, self.soft, &self.addresses, at));
+    }
+
+    /// The SSD shuts down in order.
+    pub(crate) fn shut_down(&mut self, ssd: usize) {
+        drop(self.ssds[ssd].take().expect("it runs").end("-TERM"));
     }
 
     /// Address of the daemon.

@@ -7,6 +7,7 @@ mod all_killed;
 mod drain;
 mod lose_data;
 mod replace;
+mod salvage;
 mod trim;
 mod waits;
 
@@ -277,7 +278,7 @@ fn open_to_read(guest: &Guest, name: &str) -> File {
 /// serving lease at the moment.
 fn each_copy_is(file: &File, data: &[u8]) {
     for replica in 0..REPLICAS {
-        let mut read = vec![0; BYTES];
+        let mut read = vec![0; data.len()];
         gnstor_tests::command::until("a copy is read", || {
             match file.read_replica_at(replica, 0, &mut read) {
                 Ok(()) => true,

@@ -141,7 +141,7 @@ fn an_ssd_that_is_killed_comes_back_with_everything() {
 }
 
 /// Acts like a reset of the machine: removes the memory that outlives a killed process.
-fn forget_memory(file: &str) {
+pub(crate) fn forget_memory(file: &str) {
     let about = std::fs::metadata(file).expect("the data file");
     let name = format!("gnstor-{:x}-{:x}-", about.dev(), about.ino());
     let kept = std::fs::read_dir("/dev/shm").expect("shared memory").map(|entry| entry.expect("an entry"));

@@ -63,6 +63,23 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Where all copies of some blocks lost writes: merge them, so that the newest ones serve again
+    #[command(after_help = concat!(
+        "For an array whose SSDs all lost their power without a dump. Each SSD that has a last copy must be\n",
+        "there. Of each block the newest write wins that an SSD kept. What was flushed is kept; what no SSD\n",
+        "kept is lost, and `gnstor volume list` notes the time.",
+    ))]
+    Salvage {
+        /// Only show what would be merged
+        #[arg(long, required_unless_present = "yes", conflicts_with = "yes")]
+        dry_run: bool,
+        /// Merge the copies
+        #[arg(long)]
+        yes: bool,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Copy an SSD's blocks to other SSDs, then take it out; no block has a copy less meanwhile
     Drain {
         /// Index of the SSD

@@ -113,6 +113,7 @@ impl Core {
             Request::Replace { ssd, lose_data } => {
                 self.wish(now, ticket, Wish::Replace { lose_data }, ssd);
             }
+            Request::Salvage { dry_run, at_s } => self.salvage(now, ticket, dry_run, at_s),
             Request::Repair { order } => self.repair(ticket, order),
         }
     }
@@ -169,6 +170,7 @@ impl Core {
             | Request::Fail { .. }
             | Request::Remove { .. }
             | Request::Replace { .. }
+            | Request::Salvage { .. }
             | Request::Add(_)
             | Request::Drain { .. }
             | Request::Repair { order: Some(_) } => {

@@ -256,6 +256,7 @@ mod tests {
             lease_ms: 0,
             request_ids: Vec::new(),
             limits: Limits::default(),
+            salvaged_s: 0,
         };
         array.reserve(&entry);
         let less = array.largest(layout(1, 2));

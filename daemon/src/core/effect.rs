@@ -6,7 +6,7 @@ use super::fill::FillReport;
 use super::fleet_view::FleetStatus;
 use super::repairs::RepairView;
 use super::settle::{SettleOf, SettleReport};
-use super::shrink::LostBlocks;
+use super::shrink::{LostBlocks, Salvageable};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -210,6 +210,8 @@ pub enum Reply {
     },
     /// Fail, Replace and Resume with leave to lose data: the blocks that are given up.
     Lost(Vec<LostBlocks>),
+    /// Salvage: what is merged, or would be.
+    Salvage(Salvageable),
     /// Report of each SSD's repairs.
     Repairs(Vec<RepairView>),
     /// Show.

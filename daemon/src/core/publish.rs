@@ -108,6 +108,7 @@ impl Core {
             | Request::Fail { .. }
             | Request::Remove { .. }
             | Request::Replace { .. }
+            | Request::Salvage { .. }
             | Request::Add(_)
             | Request::Drain { .. }
             | Request::Repair { .. } => Vec::new(),

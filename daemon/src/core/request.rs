@@ -189,6 +189,13 @@ pub enum Request {
         ssd: u16,
         lose_data: bool,
     },
+    /// Copies that have all lost writes are merged.
+    Salvage {
+        /// Only say what would be merged.
+        dry_run: bool,
+        /// The time, in seconds since 1970.
+        at_s: u32,
+    },
     /// An order to the repairs of all SSDs; without an order it asks for their progress.
     Repair {
         order: Option<Order>,

@@ -135,6 +135,7 @@ impl Core {
             self.settle_after_round(now, vid);
             self.serve_queue(now, vid);
             self.start_reconciled();
+            self.salvage_on(now);
         }
     }
 

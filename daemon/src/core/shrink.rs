@@ -24,6 +24,7 @@ mod fewest;
 mod grow;
 mod join;
 mod lost;
+mod salvage;
 mod spread;
 mod state;
 mod votes;
@@ -34,7 +35,7 @@ use super::epoch::Known;
 use super::members::members_of;
 use super::presence::OTHER;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-pub(in crate::core) use drain::LEAVES;
+pub(in crate::core) use drain::{LEAVES, ssds_of};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
@@ -47,6 +48,7 @@ use gnstor_proto::status::Refusal;
 pub use join::{Add, Found};
 pub use lost::LostBlocks;
 pub(super) use lost::{counted, describe};
+pub use salvage::Salvageable;
 use spread::set_weight;
 pub(super) use state::Changes;
 use state::Proposed;
@@ -200,11 +202,11 @@ impl Core {
             self.changes.returned(ssd, now);
             return Some((next, fewest));
         }
-        if let Some(next) = self.accepted(map) {
+        if let Some(next) = self.consented(now) {
             return Some((next, fewest));
         }
         if self.is_serving() {
-            let map = map.clone();
+            let map = self.map_of_voters()?.clone();
             // First, as an SSD that has filled for one that stays takes nothing over.
             if let Some(next) = self.called_off(&map) {
                 return Some((next, fewest));
@@ -230,7 +232,7 @@ impl Core {
     }
 
     /// The members that are away or have other content.
-    fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
+    pub(in crate::core) fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
         let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
         let is_lost = |ssd: &u16| {
             self.changes.is_down(*ssd)
@@ -348,6 +350,7 @@ impl Core {
         self.changes.judged = Some(proposed.fewest);
         self.changes.joins.named(map.count());
         self.changes.accepted.retain(|&ssd| map.state(ssd) == Some(State3::Absent));
+        self.changes.salvage.take_if(|salvage| salvage.is_over(&map));
         let taken = match &self.phase {
             Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),
             _ => self.take_map(now, map).map_err(|error| error.to_string()),

@@ -3,19 +3,20 @@
 
 use super::add::named;
 use super::repairs;
-use super::runtime::InUse;
+use super::runtime::{InUse, unix_seconds};
 use super::service::{Answered, NAME_CHARS, Service, mismatch};
 use crate::core::failure::Failure;
 use crate::core::fleet_view::{FleetStatus, SsdView};
 use crate::core::request::{self, Request};
-use crate::core::{FillReport, Reply};
+use crate::core::{FillReport, Reply, Salvageable};
 use bytes::Bytes;
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     AddRequest, AddResponse, DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest,
     GetMapResponse, KeepRequest, KeepResponse, LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest,
     RemoveResponse, RepairRequest, RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest,
-    ResumeResponse, ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+    ResumeResponse, SalvageRequest, SalvageResponse, ShowRequest, ShowResponse, SsdFill, SsdState,
+    WatchMapRequest, WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -117,6 +118,18 @@ impl Fleet for Service {
         Ok(Response::new(ReplaceResponse { lost }))
     }
 
+    async fn salvage(&self, call: tonic::Request<SalvageRequest>) -> Answered<SalvageResponse> {
+        let at_s = unix_seconds();
+        let salvage = |m: SalvageRequest| Ok(Request::Salvage { dry_run: m.dry_run, at_s });
+        match self.ask("Salvage", call, salvage).await? {
+            Reply::Salvage(Salvageable { ssds, volumes }) => Ok(Response::new(SalvageResponse {
+                ssds: ssds.into_iter().map(u32::from).collect(),
+                volumes: lost(Reply::Lost(volumes))?,
+            })),
+            other => mismatch(&other),
+        }
+    }
+
     async fn repair(&self, call: tonic::Request<RepairRequest>) -> Answered<RepairResponse> {
         match self.ask("Repair", call, repairs::request).await? {
             Reply::Repairs(views) => {
@@ -214,6 +227,7 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         filling: ssd.filling,
         fill: ssd.fill.map(shown_fill),
         last_copies: ssd.last_copies,
+        is_lossy: ssd.is_lossy,
         leaves: ssd.leaves,
         leave_waits: ssd.leave_waits.unwrap_or_default(),
         share_waits: ssd.share_waits.unwrap_or_default(),

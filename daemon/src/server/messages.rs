@@ -123,5 +123,6 @@ pub(super) fn volume(entry: &VolumeEntry) -> Volume {
             max_bytes_per_s: entry.limits.max_bytes_per_s,
         }),
         unsettled: entry.unsettled,
+        salvaged_s: entry.salvaged_s,
     }
 }

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Sleep of a loop that waits for nothing.
@@ -61,6 +61,13 @@ pub(super) enum State {
     Starting(String),
     Serving,
     Stopped(Stop),
+}
+
+/// The time of a note that is kept, in seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
+pub(super) fn unix_seconds() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// The time since the start of the process's daemon.

@@ -15,7 +15,7 @@ use gnstor_proto::status::GrpcCode::FailedPrecondition;
 const BLOCKS: u64 = 64 * 16;
 
 /// Each SSD has the only copy of some blocks.
-fn with_single(ssds: usize) -> Bench {
+pub(crate) fn with_single(ssds: usize) -> Bench {
     let mut bench = serving(ssds);
     let mut single = create_with("single", BLOCKS, None);
     if let Request::Create(create) = &mut single {
@@ -46,7 +46,7 @@ fn note(bench: &Bench, ssd: u16) -> String {
 }
 
 /// Checks that all SSDs take part, each place serves, and a volume can be made.
-fn is_whole(bench: &mut Bench, ssds: usize) {
+pub(crate) fn is_whole(bench: &mut Bench, ssds: usize) {
     assert_eq!(states(bench), vec![State3::In; ssds]);
     let map = newest(bench);
     let serves = |place: &Option<Place3>| place.is_some_and(|place| !place.filling);

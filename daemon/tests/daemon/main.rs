@@ -28,6 +28,7 @@ mod repair;
 mod replace;
 mod restart;
 mod rules;
+mod salvage;
 mod settle;
 mod shrink;
 mod spare;

@@ -72,6 +72,7 @@ pub(crate) fn volume(capacity_blocks: u64) -> VolumeEntry {
         lease_ms: 3_600_000,
         request_ids: Vec::new(),
         limits: Limits::default(),
+        salvaged_s: 0,
     }
 }
 

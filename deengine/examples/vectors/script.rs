@@ -48,6 +48,7 @@ pub(crate) fn entry(raw: u16) -> VolumeEntry {
         lease_ms: 10_000,
         request_ids: vec![[raw.to_le_bytes()[0]; 16]],
         limits: Limits::default(),
+        salvaged_s: 0,
     }
 }
 

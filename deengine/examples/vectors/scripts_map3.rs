@@ -18,6 +18,7 @@ pub(crate) fn maps(scripts: &mut Vec<Script>) {
     firsts(scripts);
     unsettled(scripts);
     states(scripts);
+    salvage(scripts);
     full(scripts);
     contents(scripts);
     exchange(scripts);
@@ -176,6 +177,45 @@ fn states(scripts: &mut Vec<Script>) {
         look(&mut s, &map);
     }
     scripts.push(s.finish("map3-states", "map 3: groups with absent SSDs and with too few wait"));
+}
+
+/// Rule 17: copies that merge take no writes; an SSD that has last copies and lost writes says what helps.
+fn salvage(scripts: &mut Vec<Script>) {
+    let mut s = Writing::bare();
+    add_volumes(&mut s);
+    let mut epoch = 0;
+    for (ssds, filling, first) in [
+        ([0, 1, NONE], [true, true, false], None),
+        ([1, 0, 2], [true, true, true], None),
+        ([0, NONE, 1], [true, false, true], None),
+        ([0, 1, 2], [true, true, false], Some(2)),
+        ([0, NONE, NONE], [true, false, false], None),
+        ([0, 1, 2], SERVE, Some(0)),
+    ] {
+        let mut map = one_group(ssds, filling, first);
+        epoch += 1;
+        map.epoch = epoch;
+        s.set_map_bytes(&encoded(&map));
+        look(&mut s, &map);
+    }
+    // The map drops it, so it counts up. Then maps name the content before.
+    for (ssds, filling, state) in [
+        ([1, 2, NONE], SERVE, State3::Out),
+        ([0, 1, NONE], SERVE, State3::Absent),
+        ([0, 1, NONE], [true, false, false], State3::Absent),
+        ([0, 1, NONE], SERVE, State3::In),
+    ] {
+        let first = filling.iter().position(|filling| !filling).and_then(|at| u8::try_from(at).ok());
+        let mut map = one_group(ssds, filling, first);
+        epoch += 1;
+        map.epoch = epoch;
+        map.ssds[0].state = state;
+        s.set_map_bytes(&encoded(&map));
+        look(&mut s, &map);
+        let older = Io { map_epoch: map.wire_epoch() - 1, ..Io::new(io::READ, WRITER, 1, 1) };
+        s.run(older);
+    }
+    scripts.push(s.finish("map3-salvage", "map 3: copies that merge, and copies that lost writes"));
 }
 
 /// Rule 15: only mapped blocks are written.

@@ -8,7 +8,7 @@ use gnstor_fleet::known::Known;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::placement::{AnyMap, Member, Rows, group_of};
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{MAX_REPLICAS, VolumeEntry};
 use std::sync::Arc;
 
 /// The metadata has this instead of the epoch of a map that is lost: no map is newer.
@@ -29,6 +29,10 @@ pub struct Fleet {
     /// States of SSDs that groups are judged by.
     has_absent: bool,
     has_full: bool,
+    /// The copies of some group merge (rule 17).
+    has_merge: bool,
+    /// By the map this SSD is absent with last copies, and its content is a later one (rule 17).
+    needs_salvage: bool,
     /// This SSD has lost writes. So it takes part as a filling one, even if the map says otherwise.
     filling: bool,
     /// Groups and places that this SSD fills. [`INCOMING`] marks a place that it takes over.
@@ -64,6 +68,14 @@ impl Fleet {
             AnyMap::Two(_) => true,
             AnyMap::Three(map) => own.is_some_and(|own| gives_places(map, own, identity)),
         };
+        let (has_merge, needs_salvage) = match &map {
+            AnyMap::Two(_) => (false, false),
+            AnyMap::Three(map) => {
+                let merges = |group| (2..=MAX_REPLICAS).any(|replicas| merges(map, group, replicas));
+                let is_lossy = own.is_some_and(|own| has_lossy_copies(map, own, identity));
+                ((0..map.groups()).any(merges), is_lossy)
+            }
+        };
         let fills = match &map {
             AnyMap::Three(map) if serves => filling_places(map, own),
             _ => Vec::new(),
@@ -78,6 +90,8 @@ impl Fleet {
             serves,
             has_absent,
             has_full,
+            has_merge,
+            needs_salvage,
             filling,
             fills,
             has_forgotten: false,
@@ -128,17 +142,28 @@ impl Fleet {
         self.has_full
     }
 
+    /// Whether this SSD has copies of which no other one serves, and has lost writes (rule 17).
+    pub(crate) fn needs_salvage(&self) -> bool {
+        self.needs_salvage
+    }
+
+    /// Whether the copies of the block's group merge (rule 17).
+    pub(crate) fn merges(&self, entry: &VolumeEntry, vba: u32) -> bool {
+        let AnyMap::Three(map) = self.map() else { return false };
+        self.has_merge && merges(map, group_in(map, entry, vba), entry.replicas)
+    }
+
     /// Whether the block's group can be used: no member is absent, and enough are left for a write (rules 1b
-    /// and 1c). Format 2 has neither rule.
+    /// and 1c). Where copies merge nothing is written (rule 17). Format 2 has none of these rules.
     pub(crate) fn check_group(&self, entry: &VolumeEntry, vba: u32, writes: bool) -> Result<(), Refused> {
         let AnyMap::Three(map) = self.map() else { return Ok(()) };
-        if !(self.has_absent || writes && entry.replicas > 2) {
+        if !(self.has_absent || self.has_merge || writes && entry.replicas > 2) {
             return Ok(());
         }
         let members = || map.replicas(group_in(map, entry, vba), entry.replicas);
         let waits = self.has_absent && members().any(|member| map.state(member.ssd) == Some(State3::Absent));
         let has_few = || members().count() < min_copies(entry.replicas.into()) as usize;
-        if waits || writes && has_few() {
+        if waits || self.merges(entry, vba) || writes && has_few() {
             return Err(Refused::at(Refusal::GroupWaits, self.map().wire_epoch()));
         }
         Ok(())
@@ -170,6 +195,18 @@ impl Fleet {
         let group = group_in(map, entry, vba);
         let serving = || map.replicas(group, entry.replicas).find(|member| !member.filling);
         map.first(group, entry.replicas).or_else(|| serving().map(|member| member.ssd))
+    }
+
+    /// The SSDs whose copies this SSD's is compared with: the one whose copy is right, or where copies merge
+    /// each other one.
+    pub(crate) fn sources(&self, entry: &VolumeEntry, vba: u32) -> Vec<u16> {
+        let AnyMap::Three(map) = self.map() else { return Vec::new() };
+        let mut sources: Vec<u16> = match self.merges(entry, vba) {
+            false => self.source(entry, vba).into_iter().collect(),
+            true => map.replicas(group_in(map, entry, vba), entry.replicas).map(|at| at.ssd).collect(),
+        };
+        sources.retain(|ssd| Some(*ssd) != self.own);
+        sources
     }
 
     /// The SSDs that serve a block, without this one. The one whose copy is right comes first.
@@ -268,6 +305,19 @@ fn filling_places(map: &FleetMap3, own: Option<u16>) -> Vec<(u32, usize)> {
         fills.extend(map.incoming(group).filter(|incoming| incoming.ssd == own).map(|_| (group, INCOMING)));
     }
     fills
+}
+
+/// Whether copies of a group merge: none serves, and several fill (rule 17, `Row::merging` of the rules).
+fn merges(map: &FleetMap3, group: u32, replicas: u8) -> bool {
+    let members = || map.replicas(group, replicas);
+    members().all(|member| member.filling) && members().count() > 1
+}
+
+fn has_lossy_copies(map: &FleetMap3, own: u16, identity: SsdIdentity) -> bool {
+    let is_own = |member: Member| member.ssd == own && !member.filling;
+    map.ssds.get(usize::from(own)).is_some_and(|ssd| {
+        ssd.state == State3::Absent && ssd.is(&identity.uuid) && ssd.incarnation < identity.incarnation
+    }) && (0..map.groups()).any(|group| map.row(group).flatten().any(is_own))
 }
 
 fn gives_places(map: &FleetMap3, own: u16, identity: SsdIdentity) -> bool {

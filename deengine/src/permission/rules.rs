@@ -144,7 +144,15 @@ impl Rules {
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());
         }
-        let fleet = self.fleet.as_deref().filter(|_| runs(lease_end, now)).ok_or(Refusal::NotServing)?;
+        let fleet = self.fleet.as_deref().ok_or(Refusal::NotServing)?;
+        if fleet.needs_salvage() {
+            // It has no lease. The client is told what helps.
+            fleet.check_epoch(request.map_epoch)?;
+            return Err(Refused::at(Refusal::NeedsSalvage, fleet.map().wire_epoch()));
+        }
+        if !runs(lease_end, now) {
+            return Err(Refusal::NotServing.into());
+        }
         fleet.check_epoch(request.map_epoch)?;
         if !fleet.serves() {
             return Err(Refusal::NotServing.into());

@@ -28,6 +28,7 @@ fn entry(any_reader: bool, readers: Vec<u16>, writer: u16) -> VolumeEntry {
         lease_ms: 0,
         request_ids: Vec::new(),
         limits: gnstor_proto::vendor::Limits::default(),
+        salvaged_s: 0,
     }
 }
 

@@ -164,6 +164,8 @@ impl Ssd {
 
 fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16, of_any: bool) -> bool {
     let is_right = || match of_any {
+        // Each copy of a merge tells the others what it has (rule 17).
+        _ if fleet.merges(entry, vba) => fleet.place(entry, vba) == Place::Filling,
         true => matches!(fleet.place(entry, vba), Place::Serving { .. }),
         false => fleet.source(entry, vba) == fleet.own(),
     };

@@ -9,7 +9,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_fleet::fill::Filling;
 use gnstor_fleet::repair::Held;
-use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
+use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target, other_than};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
@@ -82,6 +82,17 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
     }
 }
 
+/// Which of two copies of a block is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// The other SSD's, unless a client has written here since.
+    Copy,
+    /// The one with the higher stamp: no copy serves (rule 17).
+    Merge,
+    /// The other SSD's.
+    Settle,
+}
+
 /// The other SSD's copy of a block, for the layer.
 struct Copied {
     held: Held,
@@ -93,8 +104,7 @@ struct Copied {
 fn judge(
     commits: &mut Commits<'_>,
     now: Time,
-    name: Name,
-    target: &Target,
+    (target, rule): &(Target, Rule),
     copied: Copied,
 ) -> Result<Outcome, CommitError> {
     let Copied { held: theirs, data } = copied;
@@ -102,9 +112,10 @@ fn judge(
     let own = held(commits.kept(vid, generation, vba));
     let is_current = !fills || commits.is_current(vid, generation, vba);
     let mut block = Filling { held: own, is_current };
-    let replaces = match name {
-        Name::Fill | Name::Scrub => block.copy(theirs),
-        Name::Settle(_) => block.settle(theirs),
+    let replaces = match rule {
+        Rule::Copy => block.copy(theirs),
+        Rule::Merge => block.merge(theirs),
+        Rule::Settle => block.settle(theirs),
     };
     let holds = block.held;
     let mut outcome = Outcome::Same;
@@ -130,12 +141,6 @@ fn judge(
     Ok(outcome)
 }
 
-/// Data that does not match this sum. A page with it is a permanent media error, like a rotten one.
-fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
-    static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
-    &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
-}
-
 impl Ssd {
     /// Takes the rows of a part of a window. `None`: the data is no answer to the question.
     pub(super) fn compare_rows(
@@ -158,14 +163,14 @@ impl Ssd {
         for part in targets.chunks(64) {
             let mut commits = self.ftl().commits();
             for target in part {
-                let theirs = theirs(rows.get(&target.vba));
-                match judge(&mut commits, now, walk.name, target, Copied { held: theirs, data: None }) {
+                let theirs = theirs(rows.get(&target.0.vba));
+                match judge(&mut commits, now, target, Copied { held: theirs, data: None }) {
                     Ok(Outcome::Same) => {}
                     Ok(Outcome::Noted(seq)) => walk.last = walk.last.max(seq),
                     Ok(Outcome::Replaced(seq, _)) => {
                         (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
                     }
-                    Ok(Outcome::Differs) => window.pull.push_back(target.vba),
+                    Ok(Outcome::Differs) => window.pull.push_back(target.0.vba),
                     Err(_) => {
                         // There is no room now. The window is compared anew; blocks that are done stay done.
                         window.to_list.push_front(listed);
@@ -227,7 +232,13 @@ impl Ssd {
     }
 
     /// Writes one block with its data. Returns when the write buffer has it. `None`: there is no room now.
-    fn take_block(&mut self, now: Time, walk: &mut Walk, target: &Target, from: &Theirs<'_>) -> Option<Time> {
+    fn take_block(
+        &mut self,
+        now: Time,
+        walk: &mut Walk,
+        target: &(Target, Rule),
+        from: &Theirs<'_>,
+    ) -> Option<Time> {
         let block = match from.page {
             None => None,
             Some((page, sum)) => {
@@ -237,13 +248,8 @@ impl Ssd {
             }
         };
         let mut commits = self.ftl().commits();
-        let outcome = judge(
-            &mut commits,
-            now,
-            walk.name,
-            target,
-            Copied { held: theirs(Some(&from.row)), data: block },
-        );
+        let copied = Copied { held: theirs(Some(&from.row)), data: block };
+        let outcome = judge(&mut commits, now, target, copied);
         let at = commits.advance(now);
         drop(commits);
         self.maintain_by(at);
@@ -267,19 +273,22 @@ impl Ssd {
         walk: &Walk,
         window: &Window,
         blocks: std::ops::RangeInclusive<u32>,
-    ) -> Option<Vec<Target>> {
+    ) -> Option<Vec<(Target, Rule)>> {
         let entry = self.entry_for(walk, window.vid)?;
         let fleet = self.table.fleet()?;
         let &Window { vid, generation, peer, .. } = window;
-        let target = |vba| Target {
-            vid,
-            generation,
-            vba,
-            stamp: gnstor_proto::slba::Stamp::default(),
-            only_mapped: false,
-            fills: fleet.fills_block(entry, vba),
+        let target = |vba: u32| {
+            let rule = match walk.name {
+                Name::Settle(_) => Rule::Settle,
+                Name::Fill if fleet.merges(entry, vba) => Rule::Merge,
+                Name::Fill | Name::Scrub => Rule::Copy,
+            };
+            // In a merge all stamps count.
+            let fills = rule != Rule::Merge && fleet.fills_block(entry, vba);
+            let stamp = gnstor_proto::slba::Stamp::default();
+            (Target { vid, generation, vba, stamp, only_mapped: false, fills }, rule)
         };
-        let is_meant = |vba: &u32| self.source_of(walk.name, entry, *vba) == Some(peer);
+        let is_meant = |vba: &u32| self.asks_about(walk.name, entry, *vba, peer);
         (entry.generation == generation).then(|| blocks.filter(is_meant).map(target).collect())
     }
 }

@@ -75,8 +75,12 @@ impl Ssd {
         let &Window { vid, generation, first, blocks, peer, .. } = window;
         let entry = self.entry_for(walk, vid).filter(|entry| entry.generation == generation)?;
         let fleet = self.table.fleet()?;
-        let is_decided =
-            |vba| fleet.source(entry, vba) == Some(peer) && fleet.place(entry, vba) != Place::Absent;
+        // The answer has the digests of the blocks of which the peer tells, whatever the walk is for.
+        let is_decided = |vba| {
+            let tells = fleet.source(entry, vba) == Some(peer)
+                || fleet.merges(entry, vba) && fleet.has_member(entry, vba, peer);
+            tells && fleet.place(entry, vba) != Place::Absent
+        };
         Some(of_chunks(entry, first..=first + (blocks - 1), is_decided))
     }
 
@@ -84,7 +88,8 @@ impl Ssd {
     fn has_digest(&self, walk: &Walk, window: &Window, leaf: &[u32], theirs: u64) -> bool {
         let &Window { vid, generation, .. } = window;
         let filling = self.entry_for(walk, vid).zip(self.table.fleet()).map(|(entry, fleet)| {
-            of_chunks(entry, leaf.iter().copied(), |vba| fleet.fills_block(entry, vba))
+            let counts = |vba| fleet.fills_block(entry, vba) && !fleet.merges(entry, vba);
+            of_chunks(entry, leaf.iter().copied(), counts)
         });
         self.ftl().announce_rows(vid, leaf);
         let mut commits = self.ftl().commits();

@@ -4,7 +4,7 @@
 use super::state::{Name, Walk, Window};
 use super::{DURABLE_POLL, NO_ROOM, WINDOWS};
 use crate::controller::Ssd;
-use crate::permission::fleet::Place;
+use crate::permission::fleet::{Fleet, Place};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{MOST_BLOCKS, MOST_ROWS, PeerRead, Wanted};
@@ -27,6 +27,29 @@ impl Ssd {
             Name::Settle(_) => fleet.place(entry, vba) != Place::Absent,
             Name::Scrub => matches!(fleet.place(entry, vba), Place::Serving { .. }),
         })
+    }
+
+    /// The SSDs that a walk asks about a block. Where the copies of a group merge, a fill asks all others.
+    fn sources_of(&self, name: Name, entry: &VolumeEntry, vba: u32) -> Vec<u16> {
+        let merges = |fleet: &&Fleet| name == Name::Fill && fleet.merges(entry, vba);
+        match self.table.fleet().filter(merges) {
+            Some(fleet) if fleet.fills_block(entry, vba) => fleet.sources(entry, vba),
+            Some(_) => Vec::new(),
+            None => self.source_of(name, entry, vba).into_iter().collect(),
+        }
+    }
+
+    /// Whether a walk asks this SSD about a block.
+    pub(super) fn asks_about(&self, name: Name, entry: &VolumeEntry, vba: u32, peer: u16) -> bool {
+        let merges = |fleet: &&Fleet| name == Name::Fill && fleet.merges(entry, vba);
+        match self.table.fleet().filter(merges) {
+            Some(fleet) => {
+                fleet.fills_block(entry, vba)
+                    && fleet.own() != Some(peer)
+                    && fleet.has_member(entry, vba, peer)
+            }
+            None => self.source_of(name, entry, vba) == Some(peer),
+        }
     }
 
     /// The entry of a volume if its blocks are still to be compared.
@@ -117,7 +140,8 @@ impl Ssd {
         let chunk = 1u64 << entry.chunk_shift;
         let (mut peers, mut at) = (BTreeSet::new(), first);
         while at < end {
-            peers.extend(u32::try_from(at).ok().and_then(|vba| self.source_of(name, entry, vba)));
+            let vba = u32::try_from(at).ok();
+            peers.extend(vba.into_iter().flat_map(|vba| self.sources_of(name, entry, vba)));
             at = (at / chunk + 1) * chunk;
         }
         let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(end - first).ok()?);

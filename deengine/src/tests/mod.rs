@@ -167,6 +167,7 @@ fn entry(raw_vid: u16) -> VolumeEntry {
         lease_ms: 10_000,
         request_ids: Vec::new(),
         limits: Limits::default(),
+        salvaged_s: 0,
     }
 }
 

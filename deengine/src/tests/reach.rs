@@ -109,6 +109,18 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
             assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &volume)), None);
             attempt(harness, io::WRITE, WRITER, 0)
         }
+        Refusal::NeedsSalvage => {
+            // The map drops it, so it counts up. The next one names the content before.
+            let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
+            (map.ssds[0].state, map.rows[0].places[0], map.rows[0].first) = (State3::Out, None, Some(1));
+            *harness = Harness::connected(0);
+            harness.set_map(&map);
+            let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
+            (map.ssds[0].state, map.epoch) = (State3::Absent, map.epoch + 1);
+            harness.set_map(&map);
+            harness.map_epoch = map.wire_epoch();
+            attempt(harness, io::READ, READER, 0)
+        }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
             attempt(harness, io::READ, READER, 0)
@@ -284,6 +296,7 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         | Refusal::NotHereYet
         | Refusal::NotServing
         | Refusal::GroupWaits
+        | Refusal::NeedsSalvage
         | Refusal::GroupFull
         | Refusal::CopyUnusable => by_map(&mut harness, wanted),
         Refusal::OutOfRange

@@ -5,6 +5,7 @@ mod alone;
 mod digests;
 mod late;
 mod media;
+mod merge;
 mod pace;
 mod pause;
 mod scrub;

@@ -33,6 +33,11 @@ impl Map {
         for row in next.rows.iter_mut().filter(|row| row.members().contains(ssd)) {
             row.decide_by(ssd, absent);
         }
+        for other in (0..).take(self.ssds.len()).filter(|other| !absent.contains(*other)) {
+            if self.takes_from(&next.rows, other) {
+                next.ssds[usize::from(other)].shrunk_at = next.epoch;
+            }
+        }
         for other in absent.iter() {
             let (is_deprived, has_place) = (self.takes_from(&next.rows, other), next.has_place(other));
             let known = &mut next.ssds[usize::from(other)];
@@ -55,8 +60,13 @@ impl Map {
 }
 
 impl Row {
-    /// Of the absent copies the one at the lowest place stays. If that is this SSD's, it fills.
+    /// Of the absent copies the one at the lowest place stays. If that is this SSD's, it fills. In a merge
+    /// (rule 17) the others go on without this SSD.
     fn decide_by(&mut self, ssd: SsdId, absent: SsdSet) {
+        if (1..=MAX_REPLICAS).any(|replicas| self.merging(replicas).contains(ssd)) {
+            let mut places = self.places.iter_mut();
+            places.find(|place| place.ssd() == Some(ssd)).into_iter().for_each(|at| *at = Place::Empty);
+        }
         let is_absent = |place: &Place| matches!(place, Place::Serving(of) if absent.contains(*of));
         let decides = self.places.iter().position(is_absent);
         let is_own = decides.and_then(|at| self.places[at].ssd()) == Some(ssd);
@@ -68,6 +78,9 @@ impl Row {
                 (false, _) => {}
             }
         }
+        if is_own {
+            self.end_other_fills(SsdSet::EMPTY.with(ssd));
+        }
         self.incoming = self.incoming.filter(|incoming| {
             let place = self.places[usize::from(incoming.place)];
             matches!(place, Place::Serving(_)) && !absent.contains(incoming.ssd)
@@ -75,19 +88,14 @@ impl Row {
         self.keep_first();
     }
 
-    /// Whether for some number of replicas from `fewest` on no copy serves, and the filling ones are all on
-    /// these SSDs. Without them no SSD would ever have the group's content.
+    /// Whether for some number of replicas from `fewest` on no copy serves, and one that fills is on these
+    /// SSDs. Without it no SSD would ever have the group's content. If several fill, they merge (rule 17),
+    /// and any of them may have what the others lack.
     pub(super) fn has_last_filling(&self, away: SsdSet, fewest: u8) -> bool {
-        let fills = |replicas: u8| -> SsdSet {
-            let places = self.places.iter().take(usize::from(replicas));
-            places
-                .filter(|place| matches!(place, Place::Filling(_)))
-                .filter_map(|place| place.ssd())
-                .collect()
-        };
         (fewest.max(1)..=MAX_REPLICAS).any(|replicas| {
-            let fills = fills(replicas);
-            self.copies(replicas).is_empty() && !fills.is_empty() && fills.is_subset_of(away)
+            let mut places = self.places.iter().take(usize::from(replicas));
+            let is_away = |place: &Place| matches!(place, Place::Filling(ssd) if away.contains(*ssd));
+            self.copies(replicas).is_empty() && places.any(is_away)
         })
     }
 }

@@ -15,14 +15,14 @@ pub(super) fn set(ssds: &[SsdId]) -> SsdSet {
     ssds.iter().copied().collect()
 }
 
-fn row(places: &[Place]) -> Row {
+pub(super) fn row(places: &[Place]) -> Row {
     let mut row = Row::default();
     row.places[..places.len()].copy_from_slice(places);
     row.keep_first();
     row
 }
 
-fn map_of(rows: Vec<Row>) -> Map {
+pub(super) fn map_of(rows: Vec<Row>) -> Map {
     let ssd = Ssd { state: SsdState::In, incarnation: 1, shrunk_at: 0 };
     let (array, voters) = (ArrayId([3; 16]), set(&[0, 1, 2]));
     Map { array, term: 1, epoch: 1, width: 4, voters, ssds: vec![ssd; SSDS.into()], rows }

@@ -25,19 +25,19 @@ enum : gn_u32 {
   REFUSED_WRONG_TARGET = 8, REFUSED_STALE_MAP = 9, REFUSED_MAP_BEHIND = 10,
   REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40, COPY_UNUSABLE = 42,
-  REFUSED_GROUP_WAITS = 43,
+  REFUSED_GROUP_WAITS = 43, REFUSED_NEEDS_SALVAGE = 48,
 };
 enum : gn_u64 {
   ELSEWHERE = 1ull << REFUSED_NOT_A_READER | 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST |
       1ull << REFUSED_NOT_SERVING | 1ull << COPY_OF_ANOTHER_BLOCK | 1ull << COPY_DAMAGED |
-      1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE,
+      1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE | 1ull << REFUSED_NEEDS_SALVAGE,
 };
 
 // Reasons that may disappear with another map, or with the same one a little later.
 enum : gn_u64 {
   LATER = 1ull << REFUSED_WRONG_TARGET | 1ull << REFUSED_STALE_MAP | 1ull << REFUSED_MAP_BEHIND |
       1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING |
-      1ull << REFUSED_GROUP_WAITS,
+      1ull << REFUSED_GROUP_WAITS | 1ull << REFUSED_NEEDS_SALVAGE,
 };
 enum : gn_u32 {
   MAP_MOVED_ON = 0x0702,  // the SSDs' own status for an old map (proto/src/status.rs)

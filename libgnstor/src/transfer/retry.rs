@@ -103,6 +103,7 @@ fn awaits_map(item: &Item) -> bool {
                 | Refusal::WrongTarget
                 | Refusal::NotServing
                 | Refusal::GroupWaits
+                | Refusal::NeedsSalvage
         )
     );
     item.status < 1 << 16 && item.replica == 0 && by_map

@@ -64,7 +64,9 @@
   X(DEPRIVED, 46, 0x01C7, 11, "2a (serving lease)", \
     "a newer map took places from this SSD: learn that map") \
   X(OLDER_IMAGE, 47, 0x41C8, 116, "2a (serving lease)", \
-    "this SSD was opened more often than its content says, so it is an older image: it is filled anew")
+    "this SSD was opened more often than its content says, so it is an older image: it is filled anew") \
+  X(NEEDS_SALVAGE, 48, 0x0709, 11, "17 (salvage)", \
+    "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,

@@ -52,7 +52,8 @@ typedef struct gnp_entry {
   gnp_u16 readers[GNP_MAX_READERS];
   gnp_u64 max_bytes_per_s; // of this SSD for the volume; 0: no limit
   gnp_u32 max_iops;        // the same
-  gnp_u8 reserved2[1768];
+  gnp_u32 salvaged_s;      // when copies that had all lost writes were merged; since 1970, 0: never
+  gnp_u8 reserved2[1764];
   gnp_u32 crc; // CRC-32C of the bytes before
 } gnp_entry;
 GNP_ASSERT(sizeof(gnp_entry) == 4096);

@@ -51,6 +51,9 @@ pub struct VolumeEntry {
     pub request_ids: Vec<[u8; 16]>,
     /// Rate limits that each SSD applies to the volume.
     pub limits: Limits,
+    /// When an operator last had copies merged that had all lost writes (rule 17), in seconds since 1970. 0:
+    /// never.
+    pub salvaged_s: u32,
 }
 
 /// Rate limits of one SSD for a volume.
@@ -127,6 +130,7 @@ impl VolumeEntry {
         }
         raw.max_iops = self.limits.max_iops.into();
         raw.max_bytes_per_s = self.limits.max_bytes_per_s.into();
+        raw.salvaged_s = self.salvaged_s.into();
         raw.crc = crc32c::crc32c(&raw.as_bytes()[..ENTRY_BYTES - 4]).into();
         raw
     }
@@ -182,6 +186,7 @@ impl VolumeEntry {
             lease_ms: raw.lease_ms.get(),
             request_ids: raw.request_ids.iter().filter(|id| **id != [0; 16]).copied().collect(),
             limits: Limits { max_iops: raw.max_iops.get(), max_bytes_per_s: raw.max_bytes_per_s.get() },
+            salvaged_s: raw.salvaged_s.get(),
         })
     }
 

@@ -29,6 +29,7 @@ fn entry() -> VolumeEntry {
         lease_ms: 300_000,
         request_ids: alloc::vec![[7; 16]],
         limits: Limits { max_iops: 0x0102_0304, max_bytes_per_s: 0x1122_3344_5566_7788 },
+        salvaged_s: 0x5566_7788,
     }
 }
 

@@ -110,6 +110,7 @@ impl Core {
             lease_ms: 0,
             request_ids: request.request_id.into_iter().collect(),
             limits: request.limits,
+            salvaged_s: 0,
         })
     }
 

@@ -51,15 +51,19 @@ pub(in crate::core) fn describe(lost: &[LostBlocks]) -> String {
 }
 
 /// Whether all copies of a volume with this number of replicas are on this SSD or on absent ones, and this
-/// one decides.
+/// one decides. Of a merge (rule 17) each SSD may have what no other one has.
 fn is_only_on(map: &FleetMap3, row: &Row3, replicas: u8, ssd: u16) -> bool {
+    let used = || row.places.iter().take(replicas.into()).flatten();
+    if used().all(|place| place.filling) && used().count() > 1 {
+        return used().any(|place| place.ssd == ssd);
+    }
     let places = || row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
     let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
     places().next().is_some_and(|place| place.ssd == ssd) && places().all(|place| is_gone(place.ssd))
 }
 
 /// Blocks of a volume in these groups.
-fn blocks_in(map: &FleetMap3, entry: &VolumeEntry, groups: &[bool]) -> u64 {
+pub(super) fn blocks_in(map: &FleetMap3, entry: &VolumeEntry, groups: &[bool]) -> u64 {
     let (chunk, capacity) = (1u64 << entry.chunk_shift, entry.capacity_blocks);
     let chunks = capacity.div_ceil(chunk);
     if chunks > EXACT_CHUNKS {

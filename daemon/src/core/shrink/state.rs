@@ -3,6 +3,7 @@
 
 use super::LostBlocks;
 use super::join::Joins;
+use super::salvage::Salvage;
 use super::spread::Spread;
 use super::votes::{Anew, Newcomer};
 use super::wait::Wait;
@@ -138,6 +139,8 @@ pub(in crate::core) struct Changes {
     pub(super) anew: Option<Anew>,
     /// Absent SSDs that lack writes, and that the operator takes back as they are.
     pub(in crate::core) accepted: BTreeSet<u16>,
+    /// The operator has copies merged that have all lost writes.
+    pub(super) salvage: Option<Salvage>,
     /// What the operator has given up of each SSD (`--lose-data`).
     pub(in crate::core) given_up: BTreeMap<u16, Vec<LostBlocks>>,
     /// SSDs that answer at the addresses of others.
@@ -179,6 +182,7 @@ impl Changes {
         self.since.remove(&ssd);
         self.newcomers.remove(&ssd);
         self.accepted.remove(&ssd);
+        self.salvage.take_if(|salvage| salvage.has(ssd));
         if let Some(anew) = &mut self.anew {
             anew.lost(ssd);
         }

@@ -141,7 +141,9 @@ impl Start {
             let takes_part = known.state != State3::Out || known.vote != Vote::None;
             is_meant && takes_part && !matches!(probe.map, Some(AnyMap::Three(_)))
         };
-        !self.probes.iter().zip(&newest.ssds).any(|(probe, known)| lacks(probe, known))
+        let mut all = (0u16..).zip(self.probes.iter().zip(&newest.ssds));
+        // One that no step waits for cannot be given the map now.
+        !all.any(|(ssd, (probe, known))| !self.without.contains(&ssd) && lacks(probe, known))
     }
 
     /// The SSD has the newest map, which names voters.

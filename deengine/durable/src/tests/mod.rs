@@ -145,6 +145,7 @@ pub(crate) fn entry(vid: Vid, generation: u32, version: u64) -> Vec<u8> {
         lease_ms: 0,
         request_ids: vec![[3; 16]],
         limits: Limits { max_iops: 5, max_bytes_per_s: 6 },
+        salvaged_s: 0,
     };
     entry.encode().as_bytes().to_vec()
 }

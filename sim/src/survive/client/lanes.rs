@@ -286,7 +286,11 @@ impl Lanes {
         let Some(refusal) = Detail::from_dw0(outcome.dw0).refusal() else { return false };
         post.stats.refusal(refusal);
         match refusal {
-            Refusal::StaleMap | Refusal::MapBehind | Refusal::WrongTarget | Refusal::GroupWaits => {
+            Refusal::StaleMap
+            | Refusal::MapBehind
+            | Refusal::WrongTarget
+            | Refusal::GroupWaits
+            | Refusal::NeedsSalvage => {
                 self.suspects = true;
                 true
             }
