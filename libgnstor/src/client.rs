@@ -13,7 +13,6 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_gnor::channel::{Channel, ChannelStats};
 use gnstor_gnor::node::{Node, NodeError};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Missing, Session};
-use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
