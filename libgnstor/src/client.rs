@@ -13,7 +13,6 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_gnor::channel::{Channel, ChannelStats};
 use gnstor_gnor::node::{Node, NodeError};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Missing, Session};
-use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
@@ -125,8 +124,7 @@ impl Client {
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
         let manager = Manager::connect_with(&options.endpoint, &options.name, &options.credentials)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
-        let ask = || async { rpc.fleet().get_map(grpc::GetMapRequest {}).await };
-        let answer = rpc.wait_again("the map of the array", ask)?;
+        let answer = rpc.map()?;
         let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
         let ssds = of_map(&map, answer.ssds)?;
         let epoch = map.epoch();

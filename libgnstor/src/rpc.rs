@@ -159,6 +159,15 @@ impl Rpc {
         }
     }
 
+    /// The fleet map and the SSDs.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn map(&self) -> Result<grpc::GetMapResponse, Error> {
+        let ask = || async { self.fleet().get_map(grpc::GetMapRequest {}).await };
+        self.wait_again("the map of the array", ask)
+    }
+
     /// Why a call failed. A status of the daemon has no source. Tonic adds one to each status that it makes
     /// itself: Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection
     /// breaks.

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //!   SSD starts with 5    OPENING 5 --durable: 6--> answer 6      OPENING 6 --> it serves
-//!   older image: 4       OPENING 5 --durable: incarnation + 1, 5--> it is filling
+//!   older image: 4       OPENING 5 --durable: incarnation + 1--> it serves nothing, and keeps its 4
 //! ```
 //! The daemon holds a number before it says it a second time. An SSD that waits for the daemon
 //! ([`Ssd::await_opening`]) serves nothing before that.
@@ -116,7 +116,11 @@ impl Ssd {
         }
         let answer = Answer { dw0: has, dw1: self.admin.asker.start, ..OK };
         if has < known {
-            return self.ask_change(now, permit, 0, Change::Older { known });
+            // Without voters it was found before: it stays behind, so that the right file can be put back.
+            return match !self.asks_voters() && self.is_filling() {
+                true => self.refuse(permit, 0, Refusal::OlderImage.into(), now),
+                false => self.ask_change(now, permit, 0, Change::Older { known }),
+            };
         }
         match (self.asks_voters(), self.admin.asker.stage, self.admin.asker.by_daemon) {
             (true, Stage::Opened, _) => self.complete(permit, answer, now, 0),
@@ -160,7 +164,10 @@ impl Ssd {
         let identity = SsdIdentity { uuid, incarnation: incarnation + 1 };
         // This first: a cut in between is found at the next start.
         self.admin.volumes.metadata_mut().start_identity(identity, Some(epoch));
-        self.start_opening(own, known);
+        // Without voters its number stays, so each later start finds the same.
+        if self.asks_voters() {
+            self.start_opening(own, known);
+        }
         true
     }
 
