@@ -17,7 +17,7 @@ use crate::peers::{Peers, PeersConfig};
 use crate::power::{Powered, Threads};
 use gnstor_auth::Secret;
 use gnstor_daemon::core::MapFormat;
-use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look};
+use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look, Openings};
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_fabric::link::LinkConfig;
@@ -68,6 +68,8 @@ pub struct ArrayConfig {
     pub manager_key: Option<Secret>,
     /// Whether the key replaces the one that this process's SSDs had before.
     pub replaces_key: bool,
+    /// What the daemon knows of how often each SSD was opened.
+    pub openings: Arc<Openings>,
 }
 
 /// Why an array does not start.
@@ -121,6 +123,7 @@ pub struct Array {
     peers: Option<Peers>,
     powered: Option<Powered>,
     ssds: Vec<SsdSummary>,
+    openings: Arc<Openings>,
 }
 
 /// The report about an SSD of an array.
@@ -200,7 +203,8 @@ impl Array {
             .map_err(os("opening the TCP listener"))?;
         let daemon_address = daemon.local_addr();
         let (daemon, powered) = (Some(daemon), Some(powered));
-        Ok(Self { daemon, daemon_address, listener, peers, powered, ssds })
+        let openings = Arc::clone(&config.openings);
+        Ok(Self { daemon, daemon_address, listener, peers, powered, ssds, openings })
     }
 
     /// Address of the daemon, also after its end.
@@ -255,7 +259,7 @@ impl Array {
         let daemon = self.stop_daemon();
         self.listener = None;
         self.peers = None;
-        self.powered.take().map_or(Ok(()), Powered::shut_down_array)?;
+        self.powered.take().map_or(Ok(()), |powered| powered.shut_down_array(&self.openings))?;
         Ok(daemon?)
     }
 }
@@ -284,6 +288,7 @@ fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> D
     let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
     daemon.stands_in = here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
     daemon.manager_key.clone_from(&config.manager_key);
+    daemon.openings = Some(Arc::clone(&config.openings));
     daemon
 }
 
@@ -299,7 +304,7 @@ fn bind(config: &ArrayConfig) -> Result<Option<TcpListener>, ArrayError> {
 /// The SSDs of this process, each with the manager key.
 fn make_ssds(config: &ArrayConfig) -> Result<Vec<Made>, ArrayError> {
     let mut made = match &config.ssds {
-        Ssds::Here(plans) => make_array(plans)?,
+        Ssds::Here(plans) => make_array(plans, &config.openings)?,
         Ssds::At(_) => Vec::new(),
     };
     let given = GivenKey { key: config.manager_key.as_ref(), replaces: config.replaces_key };

@@ -12,6 +12,7 @@ use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;
 use crate::plan::Plan;
 use crate::unnumbered;
+use gnstor_daemon::Openings;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_proto::placement::Rows;
 use std::panic::resume_unwind;
@@ -26,9 +27,9 @@ const AT_A_TIME: usize = 8;
 /// Turns on the power of all SSDs of an array.
 ///
 /// # Errors
-/// As [`make_ssd`]. A damaged file or an older image is an error only if no other SSD knows the array's fleet
-/// map.
-pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
+/// As [`make_ssd`]. A damaged file is an error only if no other SSD knows the array's fleet map. Older images
+/// are an error only if they are all that there is.
+pub fn make_array(plans: &[Plan], daemon: &Openings) -> Result<Vec<Made>, MediaError> {
     let mut all = make_each(plans)?;
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
         // The SSD's file stays unchanged, and its map and volumes are not this array's.
@@ -40,7 +41,7 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     let newest = newest_map(&all);
     let Some(map) = newest else {
         let Some(damage) = all.iter().find_map(|made| made.as_ref().err().cloned()) else {
-            return with_numbers(all.into_iter().flatten().collect());
+            return with_numbers(all.into_iter().flatten().collect(), daemon);
         };
         take_back(all.into_iter().flatten());
         return Err(MediaError::Damaged(damage));
@@ -56,7 +57,18 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
             Err(why) => stand_in(index, plan.file.as_deref(), bytes, &map, (CameUp::Damaged, why))?,
         });
     }
-    for (index, came_up, why) in openings::behind_of(&array) {
+    let behind = openings::behind_of(&array, daemon);
+    let serves = |(index, made): (usize, &Made)| {
+        !made.about.came_up.stands_in() && behind.iter().all(|(behind, ..)| *behind != index)
+    };
+    if let Some((.., why)) = behind.first()
+        && !array.iter().enumerate().any(serves)
+    {
+        let why = why.clone();
+        take_back(array);
+        return Err(MediaError::Damaged(why));
+    }
+    for (index, came_up, why) in behind {
         let about = &array[index].about;
         let number = about.index;
         let other = stand_in(number, about.data.as_deref(), about.bytes, &map, (came_up, why))?;
@@ -64,7 +76,7 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
         // The SSD ends without a change of its file.
         take_back([behind]);
     }
-    with_numbers(array)
+    with_numbers(array, daemon)
 }
 
 /// Makes or opens the SSDs, several at a time, because each often waits for its disk. An array of several
@@ -95,14 +107,15 @@ fn make_each(plans: &[Plan]) -> Result<Vec<Result<Made, String>>, MediaError> {
     Ok(all)
 }
 
-/// Raises the numbers of openings, if the SSDs keep them.
-fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
+/// Raises the numbers of openings, if the SSDs keep them. The daemon is told last.
+fn with_numbers(mut array: Vec<Made>, daemon: &Openings) -> Result<Vec<Made>, MediaError> {
     if array.iter().any(|made| made.about.data.is_some()) {
         if openings::is_unnumbered(&array) {
             unnumbered::note(&mut array);
         }
         let mut ssds: Vec<_> = array.iter_mut().map(|made| &mut made.ssd).collect();
         openings::raise(&mut ssds, openings::drawn())?;
+        openings::tell(array.iter().map(|made| &made.ssd), daemon);
     }
     Ok(array)
 }

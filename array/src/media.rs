@@ -86,6 +86,13 @@ impl Made {
             random: Box::new(random::fill),
         });
     }
+
+    /// The SSD runs alone: a daemon of another process holds how often it was opened.
+    pub fn await_daemon(&mut self) {
+        let mut start = [0; 4];
+        random::fill(&mut start);
+        self.ssd.await_opening(u32::from_le_bytes(start).max(1));
+    }
 }
 
 /// The report about an SSD.

@@ -15,11 +15,15 @@
 //! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
 //! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.
 //!
-//! What this cannot find: an array of one SSD, and an array whose files were all rolled back together. Files
-//! that were made before numbers were drawn get a number at their next start ([`crate::unnumbered`]).
+//! The daemon holds the numbers, too ([`gnstor_daemon::openings`]), in a file beside the data files. By that
+//! file an older image is found in an array of one SSD, and where all data files were rolled back together.
+//! What nothing can find: that file was rolled back with them.
+//!
+//! Files that were made before numbers were drawn get a number at their next start ([`crate::unnumbered`]).
 
 use crate::media::{CameUp, Made, MediaError};
 use gnstor_auth::random;
+use gnstor_daemon::openings::{Opened, Openings};
 use gnstor_deengine::Ssd;
 use std::collections::BTreeMap;
 
@@ -97,30 +101,41 @@ pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) ->
     strangers(&own, knows).into_iter().map(|place| (place, why(place))).collect()
 }
 
-/// The SSDs whose number is below the one that another SSD knows: own number, highest known one, and the SSD
-/// that knows it.
-fn behind(all: &[Vec<u64>]) -> Vec<Option<(u64, u64, usize)>> {
+/// The SSDs whose number is below the one that another SSD or the daemon knows. Each with its own number, the
+/// highest known one, and the SSD that knows it; `None`: the daemon does.
+fn behind(all: &[Vec<u64>], daemon: &[u32]) -> Vec<Option<(u64, u64, Option<usize>)>> {
     let judge = |index: usize| {
         let own = known(&all[index], index);
         let others = all.iter().enumerate().filter(|(other, _)| *other != index);
-        let (seen, by) = others.map(|(by, openings)| (known(openings, index), by)).max()?;
+        let of_others = others.map(|(by, openings)| (known(openings, index), Some(by)));
+        // The daemon's file names SSDs, and not the array.
+        let of_daemon =
+            daemon.get(index).map(|&count| (array_of(own) << COUNT_BITS | u64::from(count), None));
+        let (seen, by) = of_others.chain(of_daemon).max()?;
         (own < seen).then_some((own, seen, by))
     };
     (0..all.len()).map(judge).collect()
 }
 
 /// The places of the SSDs that were rolled back, and in words what is wrong with each.
-pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
+pub(crate) fn behind_of(array: &[Made], daemon: &Openings) -> Vec<(usize, CameUp, String)> {
     let all: Vec<Vec<u64>> = array.iter().map(|made| made.ssd.openings().to_vec()).collect();
+    let held: Vec<u32> = array.iter().map(|made| daemon.known(&made.ssd.identity().uuid).number).collect();
     let mut found = Vec::new();
-    for (place, (made, behind)) in array.iter().zip(behind(&all)).enumerate() {
+    for (place, (made, behind)) in array.iter().zip(behind(&all, &held)).enumerate() {
         // A new SSD has no older image, nor has a substitute.
         let has_image = !matches!(made.about.came_up, CameUp::Fresh | CameUp::InMemory | CameUp::Damaged);
         let Some((own, seen, by)) = behind.filter(|_| has_image) else { continue };
         let file = made.about.data.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()));
+        let by = by.map(|by| format!("SSD {by}"));
+        let (by, or) = match (&by, daemon.file()) {
+            (Some(by), _) => (by.as_str(), String::new()),
+            (None, Some(file)) => ("the daemon", format!(", or remove {} to go back to it", file.display())),
+            (None, None) => ("the daemon", String::new()),
+        };
         let why = format!(
-            "{file}it is an older image: it counts {} starts and stops of the array, and SSD {by} knows of \
-             {}; put the newest file back",
+            "{file}it is an older image: it counts {} starts and stops of the array, and {by} knows of {}; \
+             put the newest file back{or}",
             count_of(own),
             count_of(seen)
         );
@@ -130,6 +145,19 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
         });
     }
     found
+}
+
+/// Tells the daemon the numbers of the SSDs that serve.
+pub(crate) fn tell<'a>(ssds: impl Iterator<Item = &'a Ssd>, daemon: &Openings) {
+    let number = |(index, ssd): (usize, &Ssd)| {
+        let number = u32::try_from(count_of(known(ssd.openings(), index))).unwrap_or(u32::MAX);
+        (!ssd.is_filling()).then_some((ssd.identity().uuid, Opened { number, start: 0 }))
+    };
+    let numbers: Vec<_> = ssds.enumerate().filter_map(number).collect();
+    if let Err(error) = daemon.keep(&numbers) {
+        let file = daemon.file().map_or(String::new(), |file| file.display().to_string());
+        tracing::error!("{file}: how often the SSDs were opened cannot be written: {error}");
+    }
 }
 
 /// Raises the numbers of the SSDs that serve: first in the SSD itself, then in the others. A new array counts
@@ -213,12 +241,25 @@ mod tests {
     fn an_ssd_is_behind_where_another_one_knows_a_higher_number() {
         let _deadline = gnstor_base::testing::deadline();
         let all = [vec![7, 9, 7], vec![7, 5, 7], vec![7, 9, 7]];
-        assert_eq!(behind(&all), [None, Some((5, 9, 2)), None]);
+        assert_eq!(behind(&all, &[]), [None, Some((5, 9, Some(2))), None]);
         // Ahead: the array ended between the two writes.
         let all = [vec![8, 9], vec![7, 9]];
-        assert_eq!(behind(&all), [None, None]);
+        assert_eq!(behind(&all, &[]), [None, None]);
         // New SSDs, files of older programs, an array of one SSD.
-        assert_eq!(behind(&[vec![], vec![]]), [None, None]);
-        assert_eq!(behind(&[vec![3]]), [None]);
+        assert_eq!(behind(&[vec![], vec![]], &[]), [None, None]);
+        assert_eq!(behind(&[vec![3]], &[]), [None]);
+    }
+
+    #[test]
+    fn an_ssd_is_behind_where_the_daemon_knows_a_higher_number() {
+        let _deadline = gnstor_base::testing::deadline();
+        let a = 5 << COUNT_BITS;
+        assert_eq!(behind(&[vec![a + 3]], &[4]), [Some((a + 3, a + 4, None))]);
+        assert_eq!((behind(&[vec![a + 4]], &[4]), behind(&[vec![a + 3]], &[0])), (vec![None], vec![None]));
+        let all = [vec![a + 2, a + 2], vec![a + 2, a + 2]];
+        assert_eq!(behind(&all, &[3, 2]), [Some((a + 2, a + 3, None)), None]);
+        let all = [vec![a + 2, a + 2], vec![a + 3, a + 2]];
+        let by_ssd = behind(&all, &[3, 0])[0].expect("it is behind");
+        assert_eq!(by_ssd, (a + 2, a + 3, Some(1)), "the SSD is named where it knows, too");
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::media::{self, Made, MediaError};
 use crate::openings;
+use gnstor_daemon::Openings;
 use gnstor_deengine::{Ssd, Worker};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
@@ -86,15 +87,16 @@ impl Powered {
     /// # Errors
     /// The first error of an SSD that cannot write. The others are shut down nevertheless.
     pub fn shut_down(mut self) -> Result<(), MediaError> {
-        self.end(|ssd| media::shut_down(ssd).map(|()| 0), false).map(drop)
+        self.end(|ssd| media::shut_down(ssd).map(|()| 0), None).map(drop)
     }
 
-    /// As [`Self::shut_down`], of all SSDs of an array: their numbers of openings are raised.
+    /// As [`Self::shut_down`], of all SSDs of an array: their numbers of openings are raised, also in the
+    /// daemon's file.
     ///
     /// # Errors
     /// As [`Self::shut_down`].
-    pub fn shut_down_array(mut self) -> Result<(), MediaError> {
-        self.end(|ssd| media::shut_down(ssd).map(|()| 0), true).map(drop)
+    pub fn shut_down_array(mut self, daemon: &Openings) -> Result<(), MediaError> {
+        self.end(|ssd| media::shut_down(ssd).map(|()| 0), Some(daemon)).map(drop)
     }
 
     /// Cuts the power of every SSD; the bytes of their dumps.
@@ -102,25 +104,28 @@ impl Powered {
     /// # Errors
     /// The first SSD's whose dump fails.
     pub fn power_fail(mut self) -> Result<u64, MediaError> {
-        self.end(media::power_fail, false)
+        self.end(media::power_fail, None)
     }
 
     /// Ends all SSDs at once, because each may wait for its disk.
     fn end(
         &mut self,
         how: impl Fn(&mut Ssd) -> Result<u64, MediaError> + Sync,
-        raise: bool,
+        raise: Option<&Openings>,
     ) -> Result<u64, MediaError> {
         // Clients see their connections close, and the engines return the SSDs.
         self.engines = None;
         let ssds: Vec<_> =
             (0u32..).zip(self.ssds.drain(..)).map(|(index, back)| come_back(index, &back)).collect();
-        if raise && ssds.iter().all(Result::is_ok) {
+        if let Some(daemon) = raise
+            && ssds.iter().all(Result::is_ok)
+        {
             let mut locked: Vec<_> = ssds.iter().flatten().map(Worker::ssd).collect();
             let mut all: Vec<&mut Ssd> = locked.iter_mut().map(|ssd| &mut **ssd).collect();
-            if let Err(error) = openings::raise(&mut all, 0) {
+            match openings::raise(&mut all, 0) {
+                Ok(()) => openings::tell(all.iter().map(|ssd| &**ssd), daemon),
                 // The SSDs keep the numbers that they had from the start.
-                tracing::warn!("{error}");
+                Err(error) => tracing::warn!("{error}"),
             }
         }
         let ended: Vec<_> = std::thread::scope(|scope| {
@@ -149,7 +154,7 @@ fn come_back(index: u32, back: &[Receiver<Worker>]) -> Result<Worker, MediaError
 
 impl Drop for Powered {
     fn drop(&mut self) {
-        if let Err(error) = self.end(|ssd| media::shut_down(ssd).map(|()| 0), false) {
+        if let Err(error) = self.end(|ssd| media::shut_down(ssd).map(|()| 0), None) {
             tracing::error!("{error}");
         }
     }

@@ -52,6 +52,7 @@ impl Target {
             threads: args.engines.threads(),
             manager_key: None,
             replaces_key: false,
+            openings: std::sync::Arc::default(),
         })?)))
     }
 

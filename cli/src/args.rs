@@ -39,8 +39,18 @@ pub struct Cli {
     pub command: Command,
     /// Log to standard error: error, warn, info, debug, trace
     #[arg(long, global = true, display_order = 998)]
-    #[arg(default_value = "warn", value_name = "LEVEL", env = "GNSTOR_LOG")]
+    #[arg(default_value = "warn", value_name = "LEVEL", env = "GNSTOR_LOG", value_parser = parse_log)]
     pub log: String,
+}
+
+/// A level, or levels of modules such as `warn,gnstor_daemon=debug`.
+fn parse_log(text: &str) -> Result<String, String> {
+    let is_level = |level: &str| ["off", "error", "warn", "info", "debug", "trace"].contains(&level);
+    let level_of = |part: &str| part.rsplit_once('=').map_or(part, |(_, level)| level).to_owned();
+    match text.split(',').map(level_of).find(|level| !is_level(level)) {
+        None => Ok(text.into()),
+        Some(level) => Err(format!("'{level}' is no level: use off, error, warn, info, debug or trace")),
+    }
 }
 
 /// The commands.

@@ -81,10 +81,15 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
 
 fn finish(args: &CpArgs, from: &str, to: &str, bytes: u64, sha256: &str) {
     if args.array.json {
-        print_json(&json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 }));
+        print_json(&object(from, to, bytes, sha256));
     } else {
         outln!("{}", summary(from, to, bytes, sha256));
     }
+}
+
+/// What was copied, for programs.
+fn object(from: &str, to: &str, bytes: u64, sha256: &str) -> serde_json::Value {
+    json!({ "from": from, "to": to, "bytes": bytes, "sha256": sha256 })
 }
 
 fn summary(from: &str, to: &str, bytes: u64, sha256: &str) -> String {

@@ -59,6 +59,7 @@ impl<'a> Cast<'a> {
             threads: args.engines.threads(),
             manager_key: None,
             replaces_key: false,
+            openings: Arc::default(),
         })?;
         let address = array.daemon_address();
         steps.done(format!(

@@ -13,9 +13,11 @@ use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterReq
 use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
-use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
+use libgnstor::{Error, Proof, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tonic::transport::Endpoint;
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
 const CALL: Duration = Duration::from_secs(15);
@@ -33,6 +35,8 @@ pub(crate) struct Ssd {
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
+    /// It has the last copy of some blocks, which wait for it.
+    pub(crate) is_absent: bool,
     /// It waits for a place in the map.
     pub(crate) is_spare: bool,
     /// The SSD votes, and holds no blocks.
@@ -44,7 +48,7 @@ pub(crate) struct Ssd {
 impl Ssd {
     /// Whether it serves no reads.
     pub(crate) fn serves_nothing(&self) -> bool {
-        !self.is_witness && (self.down.is_some() || self.is_out || self.is_lossy)
+        !self.is_witness && (self.down.is_some() || self.is_out || self.is_absent || self.is_lossy)
     }
 
     /// Whether blocks may be on it now. What an SSD has room for that is away is not known for sure.
@@ -57,6 +61,7 @@ impl Ssd {
         match self {
             Self { is_out: true, .. } => "out",
             Self { down: Some(_), .. } => "down",
+            Self { is_absent: true, .. } => "absent",
             Self { is_witness: true, .. } => "witness",
             Self { is_lossy: true, .. } => "lossy",
             Self { is_damaged: true, .. } => "degraded",
@@ -85,7 +90,7 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let look = call(array, |channel| async move {
+        let look = ask(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let mut ask = tonic::Request::new(ListRequest {});
             ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
@@ -110,6 +115,7 @@ impl Fleet {
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: u16::try_from(s.index)
                 .is_ok_and(|index| map.state(index) == Some(State3::Out) && !is_witness(&map, index)),
+            is_absent: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Absent)),
             is_spare: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Spare)),
             is_witness: u16::try_from(s.index).is_ok_and(|index| is_witness(&map, index)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
@@ -123,6 +129,21 @@ impl Fleet {
     /// Capacity of the SSDs that are there and may hold blocks, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.ssds.iter().filter(|ssd| ssd.has_room()).map(|ssd| ssd.info.capacity_bytes).sum()
+    }
+
+    /// Whether each block of each volume has all its copies in the map, and they serve.
+    pub(crate) fn has_all_copies(&self) -> bool {
+        let replicas = self.volumes.iter().map(|v| v.replicas).max().unwrap_or(0);
+        let places = usize::try_from(replicas).unwrap_or(usize::MAX).min(self.map.width());
+        let serves = |group: u32, place: usize| self.map.place(group, place).is_some_and(|at| !at.filling);
+        (0..self.map.groups()).all(|group| (0..places).all(|place| serves(group, place)))
+    }
+
+    /// SSDs whose copies are missing. One that was taken out is none, once others have them.
+    pub(crate) fn gone(&self) -> usize {
+        let others_have_all = self.has_all_copies();
+        let is_gone = |ssd: &&Ssd| ssd.serves_nothing() && !(ssd.is_out && others_have_all);
+        self.ssds.iter().filter(is_gone).count()
     }
 
     /// The SSDs that the capacity does not count.
@@ -163,7 +184,12 @@ pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
 /// As [`Fleet::ask`].
 pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, CliError> {
     let request = RegisterRequest { name: name.into() };
-    let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
+    // An id that was given on a connection that is gone comes back by itself.
+    let register = |channel| {
+        let request = request.clone();
+        async move { FleetClient::new(channel).register(request).await }
+    };
+    let answer = ask(array, register)?;
     let RegisterResponse { client_id, serial, secret, .. } = answer.into_inner();
     let id = u16::try_from(client_id).ok().and_then(ClientId::new);
     let id = id.ok_or_else(|| Error::Protocol(format!("client id {client_id}")))?;
@@ -180,28 +206,76 @@ pub(crate) fn ssds(array: &ArrayArgs) -> Vec<Ssd> {
     })
 }
 
+/// Makes a call, once.
+///
+/// # Errors
+/// The daemon cannot be reached, does not answer, or refuses.
 pub(crate) fn call<T, F>(args: &ArrayArgs, body: impl FnOnce(SignedChannel) -> F) -> Result<T, CliError>
 where
     F: Future<Output = Result<T, tonic::Status>>,
 {
+    let (runtime, caller) = caller(args)?;
+    Ok(runtime.block_on(caller.call(body)).map_err(|failed| failed.error)?)
+}
+
+/// Makes a call that may be repeated: where its connection is cut, it is made again, within the time of one
+/// call.
+///
+/// # Errors
+/// As [`call`].
+pub(crate) fn ask<T, F>(args: &ArrayArgs, body: impl Fn(SignedChannel) -> F) -> Result<T, CliError>
+where
+    F: Future<Output = Result<T, tonic::Status>>,
+{
+    let (runtime, caller) = caller(args)?;
+    let tries =
+        async { libgnstor::within(CALL, async || caller.call(&body).await, |failed| failed.was_cut).await };
+    let failed = |failed: Option<Failed>| failed.map_or_else(|| silent(caller.array), |failed| failed.error);
+    runtime.block_on(tries).map_err(failed)
+}
+
+/// A call failed.
+struct Failed {
+    error: CliError,
+    /// The connection was made, and ended before the answer.
+    was_cut: bool,
+}
+
+/// The way to a daemon.
+struct Caller<'a> {
+    array: &'a str,
+    endpoint: Endpoint,
+    proof: Proof,
+}
+
+fn caller(args: &ArrayArgs) -> Result<(Runtime, Caller<'_>), CliError> {
     let array = args.array.as_str();
-    let unreachable = |cause: String| Error::Unreachable { endpoint: array.into(), cause };
     let (endpoint, proof) = args.credentials().endpoint(array)?;
-    let endpoint = endpoint.timeout(CALL);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
-    runtime.block_on(async {
-        let channel = libgnstor::dial(&endpoint).await.map_err(|e| unreachable(root_cause(&e)))?;
-        body(SignedChannel::new(channel, proof)).await.map_err(|status| {
+    Ok((runtime, Caller { array, endpoint: endpoint.timeout(CALL), proof }))
+}
+
+impl Caller<'_> {
+    async fn call<T, F>(&self, body: impl FnOnce(SignedChannel) -> F) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, tonic::Status>>,
+    {
+        let unreachable = |cause| Error::Unreachable { endpoint: self.array.into(), cause }.into();
+        let channel = libgnstor::dial(&self.endpoint).await;
+        let channel = channel.map_err(|e| Failed { error: unreachable(root_cause(&e)), was_cut: false })?;
+        body(SignedChannel::new(channel, self.proof.clone())).await.map_err(|status| {
+            let was_cut = libgnstor::was_cut(&status);
             // A status with a source was made on this side: the daemon did not answer.
-            match std::error::Error::source(&status) {
-                None if status.message() == "Timeout expired" => silent(array),
+            let error = match std::error::Error::source(&status) {
+                None if status.message() == "Timeout expired" => silent(self.array),
                 None => Error::Daemon(status).into(),
-                Some(_) if root_cause(&status).contains("imeout expired") => silent(array),
-                Some(_) => unreachable(root_cause(&status)).into(),
-            }
+                Some(_) if root_cause(&status).contains("imeout expired") => silent(self.array),
+                Some(_) => unreachable(root_cause(&status)),
+            };
+            Failed { error, was_cut }
         })
-    })
+    }
 }
 
 fn silent(array: &str) -> CliError {

@@ -2,7 +2,7 @@
 //! `gnstor fleet`: an operator sees the SSDs of a running array, and takes one out or back.
 
 use crate::args::{AddSsd, ArrayArgs, FleetArgs, FleetCommand};
-use crate::fleet::call;
+use crate::fleet::{self, call};
 use crate::fleet_show::{health, print, to_json};
 use gnstor_console::{CliError, out, outln, print_json, printable};
 use gnstor_proto::BLOCK_BYTES;
@@ -170,7 +170,7 @@ fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<Lost<'
 
 fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
     let show = |channel| async move { FleetClient::new(channel).show(ShowRequest {}).await };
-    Ok(call(array, show)?.into_inner())
+    Ok(fleet::ask(array, show)?.into_inner())
 }
 
 /// Whether something is in progress that the map does not show.

@@ -2,7 +2,7 @@
 //! `gnstor scrub` and `gnstor rebuild`: an operator looks after what SSDs repair.
 
 use crate::args::{ArrayArgs, RebuildArgs, RebuildCommand, ScrubArgs, ScrubCommand};
-use crate::fleet::call;
+use crate::fleet::ask;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -87,7 +87,8 @@ fn pause(array: &ArrayArgs, is_paused: bool) -> Result<u8, CliError> {
 
 fn repair(array: &ArrayArgs, order: RepairOrder, share_percent: u32) -> Result<Vec<SsdRepair>, CliError> {
     let request = RepairRequest { order: order.into(), share_percent };
-    let answer = call(array, |channel| async move { FleetClient::new(channel).repair(request).await })?;
+    // Each order says how something is to be. So it may be given again.
+    let answer = ask(array, |channel| async move { FleetClient::new(channel).repair(request).await })?;
     Ok(answer.into_inner().ssds)
 }
 
@@ -218,11 +219,11 @@ impl Pace {
 
 fn rebuild_status(array: &ArrayArgs) -> Result<u8, CliError> {
     let show = |channel| async move { FleetClient::new(channel).show(ShowRequest {}).await };
-    let mut fleet = call(array, show)?.into_inner();
+    let mut fleet = ask(array, show)?.into_inner();
     let mut before = ShowResponse::default();
     if fleet.ssds.iter().any(|ssd| ssd.filling > 0) {
         std::thread::sleep(Duration::from_millis(LOOK_MS));
-        before = std::mem::replace(&mut fleet, call(array, show)?.into_inner());
+        before = std::mem::replace(&mut fleet, ask(array, show)?.into_inner());
     }
     let was = |ssd: u32| before.ssds.iter().find(|was| was.index == ssd)?.fill.as_ref();
     let fills = fleet.ssds.iter().filter(|ssd| ssd.filling > 0);

@@ -71,23 +71,28 @@ pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
         failed: Vec::new(),
         counters: Vec::new(),
     };
-    let (mut digest, mut interrupted) = (0u64, false);
-    run_all(seeds, args.jobs, &options, |outcome| {
-        outcome.log.iter().for_each(|line| outln!("{line}"));
-        stats.add(&outcome.stats);
-        report.played += 1;
-        report.steps += outcome.steps;
-        digest = digest.rotate_left(1) ^ outcome.digest;
-        if outcome.violation.is_some() {
-            let failed = failed(&outcome, args.shrink, &without);
-            if !args.json {
-                print(&failed, args.shrink);
+    let mut digest = 0u64;
+    run_all(
+        seeds,
+        args.jobs,
+        &options,
+        || steps.interrupted(),
+        |outcome| {
+            outcome.log.iter().for_each(|line| outln!("{line}"));
+            stats.add(&outcome.stats);
+            report.played += 1;
+            report.steps += outcome.steps;
+            digest = digest.rotate_left(1) ^ outcome.digest;
+            if outcome.violation.is_some() {
+                let failed = failed(&outcome, args.shrink, &without);
+                if !args.json {
+                    print(&failed, args.shrink);
+                }
+                report.failed.push(failed);
             }
-            report.failed.push(failed);
-        }
-        interrupted = steps.interrupted();
-        !interrupted
-    });
+        },
+    );
+    let interrupted = steps.interrupted();
     report.digest = format!("{digest:016x}");
     report.counters =
         stats.rows().into_iter().map(|(group, name, count)| Counter { group, name, count }).collect();

@@ -82,6 +82,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         );
         made.ssd.cannot_ask();
     }
+    // Its data file may be an older image, and a daemon tells.
+    made.await_daemon();
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;

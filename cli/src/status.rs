@@ -21,6 +21,9 @@ pub(crate) struct Problem {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(crate) struct Condition {
     pub(crate) problems: Vec<Problem>,
+    /// Some blocks wait for an SSD.
+    #[serde(skip)]
+    is_unavailable: bool,
     /// Volumes whose copies may differ and are being made equal.
     pub(crate) settling: Vec<String>,
 }
@@ -30,12 +33,17 @@ impl Condition {
     pub(crate) fn of(fleet: &Fleet) -> Self {
         let settling = if changes_itself(fleet) { unsettled(fleet).collect() } else { Vec::new() };
         let settling = settling.into_iter().map(|v| v.name.clone()).collect();
-        Self { problems: problems(fleet), settling }
+        let is_unavailable = fleet.ssds.iter().any(|ssd| ssd.is_absent);
+        Self { problems: problems(fleet), is_unavailable, settling }
     }
 
     /// A word for a person and for scripts.
     pub(crate) fn state(&self) -> &'static str {
-        if self.problems.is_empty() { "online" } else { "degraded" }
+        match self.problems.is_empty() {
+            true => "online",
+            false if self.is_unavailable => "unavailable",
+            false => "degraded",
+        }
     }
 }
 
@@ -53,7 +61,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
                     "serves_reads": !s.serves_nothing(), "capacity_bytes": s.info.capacity_bytes,
                     "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
-        let gone = fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
+        let gone = fleet.gone();
         let volume = |v: &VolumeInfo| {
             let left = copies_left(v, gone);
             json!({ "name": v.name, "replicas": v.replicas, "copies_left": left, "redundant": left > 1,
@@ -81,7 +89,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     print_ssds(&fleet.ssds);
     outln!();
     outln!("volumes     {}", volumes_line(&fleet.volumes));
-    let gone = fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
+    let gone = fleet.gone();
     if let Some(line) = degraded_line(&fleet.volumes, gone) {
         outln!("degraded    {line}");
     }
@@ -175,6 +183,12 @@ fn unsettled(fleet: &Fleet) -> impl Iterator<Item = &VolumeInfo> {
 fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
     let index = ssd.info.index;
     let down = ssd.down.as_deref().map(|why| is_down(fleet, ssd, why));
+    let absent = ssd.is_absent.then(|| Problem {
+        what: format!(
+            "SSD {index} is absent: it has the last copy of some blocks, which can be neither read nor written"
+        ),
+        action: format!("start it again if it is down, or gnstor fleet resume {index}; gnstor fleet show says more"),
+    });
     let lossy = (ssd.is_lossy && ssd.down.is_none()).then(|| Problem {
         what: format!("SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"),
         action: if changes_itself(fleet) {
@@ -196,13 +210,14 @@ fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
         what: format!("SSD {index} takes writes but serves no reads yet in {} placement groups", ssd.filling),
         action: "keep the other SSDs running: they serve these reads".into(),
     });
-    let out = ssd.is_out.then(|| Problem {
+    // One that was taken out is missed only where copies are.
+    let out = (ssd.is_out && !(ssd.down.is_none() && fleet.has_all_copies())).then(|| Problem {
         what: format!("SSD {index} is out of the fleet map: it holds no block"),
         action: "gnstor fleet show says how many copies are left, and what to do; where the map does not \
                  change by itself, copy the volumes into a new array (gnstor cp)"
             .into(),
     });
-    [down, lossy, damaged, filling, out].into_iter().flatten().collect()
+    [absent, down, lossy, damaged, filling, out].into_iter().flatten().collect()
 }
 
 fn is_down(fleet: &Fleet, ssd: &Ssd, why: &str) -> Problem {
@@ -323,10 +338,15 @@ mod tests {
             is_lossy: false,
             is_damaged: false,
             is_out: false,
+            is_absent: false,
             is_spare: false,
             is_witness: false,
             filling: 0,
         }
+    }
+
+    fn volume() -> VolumeInfo {
+        VolumeInfo::from(gnstor_proto::grpc::Volume { name: "v".into(), replicas: 2, ..Default::default() })
     }
 
     #[test]
@@ -355,8 +375,14 @@ mod tests {
         fleet.ssds[2].filling = 7;
         fleet.ssds[3].is_out = true;
         fleet.ssds[0].is_lossy = true;
+        let whole = fleet.map.clone();
+        let holes = FleetMap::equal(4, 64, 7, 1).map(|map| map.without(3));
+        (fleet.map, fleet.volumes) = (holes.expect("a map").into(), vec![volume()]);
         let mut found = problems(&fleet);
         assert_eq!(found.len(), 4);
+        fleet.map = whole;
+        assert_eq!(problems(&fleet).len(), 3, "SSD 3 is not missed where the others have all copies");
+        assert_eq!(fleet.gone(), 2);
         let lossy = found.remove(0);
         assert!(lossy.what.contains("SSD 0 lost") && lossy.action.contains("gnstor cp"), "{lossy:?}");
         (fleet.ssds[0].is_lossy, fleet.ssds[0].is_damaged) = (false, true);

@@ -9,12 +9,13 @@ use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, MapFormat, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes, print_json, printable};
-use gnstor_daemon::{Access, Tls, Tokens};
+use gnstor_daemon::{Access, Openings, Tls, Tokens, openings};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::tcp::ClientTls;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Number of checks for Ctrl-C between two checks of the array.
 const PAUSES: u32 = 10;
@@ -54,6 +55,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         eprintln!("gnstor: {warning}");
     }
     let mut ssds = ssds(args)?;
+    let openings = openings(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
     let ssd_tls = args.ssd_ca.as_deref().map(|ca| ssd_tls(ca, &access)).transpose()?;
@@ -73,6 +75,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         threads: args.engines.threads(),
         manager_key: key.secret.clone(),
         replaces_key: args.replace_manager_key,
+        openings: Arc::new(openings),
     };
     let array = match Array::start_secured(&config, access, ssd_tls) {
         Ok(array) => array,
@@ -106,6 +109,18 @@ fn wait_for_interrupt(args: &UpArgs, array: &Array, steps: &Steps) -> Result<(),
         std::thread::sleep(PAUSE / PAUSES);
     }
     Ok(())
+}
+
+/// The daemon's numbers of openings: beside the data files, or where the daemon is given a folder.
+fn openings(args: &UpArgs) -> Result<Openings, CliError> {
+    let folder = args.data.as_ref().or(args.state.as_ref()).or(args.witness.as_ref());
+    let Some(folder) = folder else { return Ok(Openings::in_memory()) };
+    if args.state.is_some() {
+        let failed =
+            |e: std::io::Error| CliError::File { path: folder.display().to_string(), cause: e.to_string() };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    Openings::in_file(&folder.join(openings::FILE_NAME)).map_err(CliError::Stopped)
 }
 
 /// How the SSDs of `--ssd-at` are reached by TLS: the daemon's own certificate proves it.

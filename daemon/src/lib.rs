@@ -30,10 +30,12 @@
 //! | module | what |
 //! |---|---|
 //! | [`core`] | the state machine: all rules, all sentences |
+//! | [`openings`] | how often each SSD was opened, in a file |
 //! | [`port`] | the core's commands as NVMe vendor commands |
 //! | [`server`] | gRPC, threads, the clock |
 
 pub mod core;
+pub mod openings;
 pub mod port;
 pub mod server;
 
@@ -41,6 +43,7 @@ pub mod server;
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
 
+pub use openings::Openings;
 pub use port::connector::Connector;
 pub use port::{Reconnect, SsdPort};
 pub use server::{

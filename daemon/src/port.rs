@@ -247,7 +247,7 @@ impl Talk {
 
 /// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with
 /// that status.
-fn refusal(cqe: &Cqe) -> Option<Refusal> {
+pub(crate) fn refusal(cqe: &Cqe) -> Option<Refusal> {
     let status = Status(cqe.status_word());
     let named = Detail::from_dw0(cqe.dw0.get()).refusal().filter(|r| r.status() == status);
     named.or_else(|| Refusal::ALL.iter().copied().find(|r| r.status() == status))

@@ -116,7 +116,8 @@ impl Client {
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
         let manager = Manager::connect_with(&options.endpoint, &options.name, &options.credentials)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
-        let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
+        let ask = || async { rpc.fleet().get_map(grpc::GetMapRequest {}).await };
+        let answer = rpc.wait_again("the map of the array", ask)?;
         let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
         let mut ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
         // The list may have one that joins.

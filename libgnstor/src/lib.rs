@@ -47,7 +47,7 @@ pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
 pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
-pub use rpc::dial;
+pub use rpc::{dial, was_cut, within};
 pub use ssds::{Fabric, SsdInfo};
 
 /// gRPC code in [`Error::Daemon`] for a volume that does not exist.

@@ -4,7 +4,7 @@
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::rpc::Rpc;
-use gnstor_auth::{Secret, ShownClient};
+use gnstor_auth::{Secret, ShownClient, random};
 use gnstor_gnor::session::Registration;
 use gnstor_proto::grpc;
 use gnstor_proto::slba::ClientId;
@@ -88,6 +88,13 @@ pub enum Right {
     Admin,
 }
 
+/// Names a change. The daemon carries it out once, however often it is asked for.
+fn request_id() -> Vec<u8> {
+    let mut id = vec![0; 16];
+    random::fill(&mut id);
+    id
+}
+
 /// A connection to a daemon with an identity.
 #[derive(Debug)]
 pub struct Manager {
@@ -143,13 +150,14 @@ impl Manager {
             chunk_bytes: options.chunk_bytes,
             client_id: self.id.get().into(),
             labels: options.labels.clone().into_iter().collect(),
-            request_id: Vec::new(),
+            request_id: request_id(),
             limits: Some(grpc::Limits {
                 max_iops: options.max_iops,
                 max_bytes_per_s: options.max_bytes_per_s,
             }),
         };
-        Ok(self.rpc.wait("a new volume", self.rpc.volumes().create(request))?.into())
+        let create = || async { self.rpc.volumes().create(request.clone()).await };
+        Ok(self.rpc.wait_again("a new volume", create)?.into())
     }
 
     /// All volumes.
@@ -157,7 +165,8 @@ impl Manager {
     /// # Errors
     /// The daemon's.
     pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
-        let answer = self.rpc.wait("the list of volumes", self.rpc.volumes().list(grpc::ListRequest {}))?;
+        let list = || async { self.rpc.volumes().list(grpc::ListRequest {}).await };
+        let answer = self.rpc.wait_again("the list of volumes", list)?;
         Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
     }
 
@@ -166,10 +175,8 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is no volume of this name.
     pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
-        Ok(self
-            .rpc
-            .wait("a volume's description", self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?
-            .into())
+        let get = || async { self.rpc.volumes().get(grpc::GetRequest { name: name.into() }).await };
+        Ok(self.rpc.wait_again("a volume's description", get)?.into())
     }
 
     /// Gives a volume that this client has created its name and further labels, in one change. The volume was
@@ -228,9 +235,10 @@ impl Manager {
         let request = grpc::DeleteRequest {
             name: name.into(),
             client_id: self.id.get().into(),
-            request_id: Vec::new(),
+            request_id: request_id(),
         };
-        self.rpc.wait("the end of a volume", self.rpc.volumes().delete(request))?;
+        let delete = || async { self.rpc.volumes().delete(request.clone()).await };
+        self.rpc.wait_again("the end of a volume", delete)?;
         Ok(())
     }
 }

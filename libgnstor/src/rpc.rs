@@ -5,6 +5,9 @@
 //! one. So beside a flood of connections from its own host a new client may be cut off before its first call
 //! is answered. It tries again, for two seconds or so. A port that is no daemon's, or that speaks TLS to a
 //! client without it, may cut it off, too.
+//!
+//! A call that may be repeated is asked again, within its deadline, where its connection is cut. That is a
+//! call that reads, or a change with a request id, which the daemon carries out once.
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
@@ -134,6 +137,28 @@ impl Rpc {
         answer.map(tonic::Response::into_inner).map_err(|status| self.failed(call, status).error)
     }
 
+    /// Waits for a call that may be repeated: where its connection is cut, `ask` is called again, until the
+    /// deadline of one call.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn wait_again<T, F>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let tries = async {
+            let ask = async || ask().await.map_err(|status| self.failed(call, status));
+            within(self.limit, ask, |failed| failed.was_cut).await
+        };
+        match self.runtime.block_on(tries) {
+            Ok(answer) => Ok(answer.into_inner()),
+            Err(Some(Failed { error, .. })) => Err(error),
+            Err(None) => {
+                Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
+            }
+        }
+    }
+
     /// Why a call failed. A status of the daemon has no source. Tonic adds one to each status that it makes
     /// itself: Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection
     /// breaks.
@@ -167,7 +192,39 @@ impl From<Error> for Failed {
 
 /// The waits before further tries of a connection that was cut off.
 fn again() -> impl Iterator<Item = Duration> {
-    (0..12).map(|nth| Duration::from_millis((5 << nth).min(250)))
+    (0..12).map(rest)
+}
+
+/// The wait after the nth try.
+fn rest(nth: u32) -> Duration {
+    Duration::from_millis((5 << nth.min(6)).min(250))
+}
+
+/// Calls `ask` until it succeeds, fails otherwise than by a cut connection, or the time is over. Then the
+/// error is that of the last try, or `None` where the first one has none yet.
+///
+/// # Errors
+/// The error of the last try.
+pub async fn within<T, E>(
+    limit: Duration,
+    ask: impl AsyncFn() -> Result<T, E>,
+    was_cut: impl Fn(&E) -> bool,
+) -> Result<T, Option<E>> {
+    let (mut last, mut nth) = (None, 0);
+    let tries = async {
+        loop {
+            match ask().await {
+                Err(error) if was_cut(&error) => last = Some(error),
+                ended => return ended,
+            }
+            tokio::time::sleep(rest(nth)).await;
+            nth = nth.saturating_add(1);
+        }
+    };
+    match tokio::time::timeout(limit, tries).await {
+        Ok(ended) => ended.map_err(Some),
+        Err(_) => Err(last),
+    }
 }
 
 /// Connects to a daemon. A connection that is cut off is made again.
@@ -191,7 +248,7 @@ pub async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Erro
 
 /// Whether a connection was accepted and ended by the other side before it was of use, without a reason. A
 /// daemon that refuses a certificate says so.
-fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
+pub fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<std::io::Error>())
         .any(|error| {

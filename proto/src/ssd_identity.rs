@@ -13,7 +13,11 @@
 //! ```
 //! flags: bit 0 the SSD accepts fleet maps of format 3, bit 1 it has lost acknowledged writes. An SSD of an
 //! earlier version has zeros there.
+//!
+//! OPENING: how often the SSD was opened, as the daemon knows it and as the SSD counts.
 
+use crate::nvme::Sqe;
+use crate::vendor::opcode;
 use core::mem::size_of;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -90,10 +94,39 @@ impl SsdSays {
     }
 }
 
+/// The command OPENING, which has no data. It names the highest number of openings that the daemon knows of
+/// the SSD. The answer's DW0 is the SSD's own number, and DW1 names the start that counted it. An SSD that
+/// has a lower number is an older image, and serves no more reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownOpening(pub u32);
+
+impl KnownOpening {
+    /// Encodes the command.
+    pub fn command(self) -> Sqe {
+        Sqe { opcode: opcode::OPENING, nsid: 1.into(), cdw12: self.0.into(), ..Sqe::default() }
+    }
+
+    /// Decodes the command.
+    pub fn of(sqe: &Sqe) -> Self {
+        Self(sqe.cdw12.get())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn golden_opening() {
+        let _deadline = Deadline::after(LIMIT);
+        let sqe = KnownOpening(0x0102_0304).command();
+        let bytes = sqe.as_bytes();
+        assert_eq!((bytes[0], bytes[4]), (0xE8, 1));
+        assert_eq!(bytes[48..52], [4, 3, 2, 1]);
+        assert!(bytes[8..48].iter().chain(&bytes[52..]).all(|&byte| byte == 0));
+        assert_eq!(KnownOpening::of(&sqe), KnownOpening(0x0102_0304));
+    }
 
     #[test]
     fn what_an_ssd_says_comes_back_and_zeros_say_nothing() {

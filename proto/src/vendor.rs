@@ -80,6 +80,8 @@ pub mod opcode {
     pub const PEER_READ: u8 = 0xDE;
     /// REPAIR ([`crate::scrub::RepairOrder`]).
     pub const REPAIR: u8 = 0xE4;
+    /// OPENING ([`crate::ssd_identity::KnownOpening`]).
+    pub const OPENING: u8 = 0xE8;
 }
 
 /// MAP GET, CDW12: the map that a voter holds, instead of the active one.

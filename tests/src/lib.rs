@@ -86,6 +86,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         threads: Threads { engines: 3 },
         manager_key: None,
         replaces_key: false,
+        openings: Arc::default(),
     }
 }
 

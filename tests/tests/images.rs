@@ -5,7 +5,8 @@
 
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::power::Threads;
-use gnstor_array::{Array, ArrayConfig, Ssds};
+use gnstor_array::{Array, ArrayConfig, ArrayError, Ssds};
+use gnstor_daemon::{Openings, openings};
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::State3;
 use gnstor_tests::command::until;
@@ -15,6 +16,7 @@ use gnstor_tests::{
 };
 use libgnstor::Rights;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -39,7 +41,16 @@ impl Files {
         self.folder.path().join(format!("ssd-{ssd}.gns"))
     }
 
+    /// The daemon's file with the numbers of openings.
+    fn openings(&self) -> PathBuf {
+        self.folder.path().join(openings::FILE_NAME)
+    }
+
     fn start(&self) -> Array {
+        self.try_start().expect("an array starts")
+    }
+
+    fn try_start(&self) -> Result<Array, ArrayError> {
         let null = media::preset("null").expect("the preset without modelled time");
         let plan = |plan: Plan| {
             let file = plan.index.map(|ssd| self.path(ssd));
@@ -48,8 +59,8 @@ impl Files {
         };
         let plans = media::in_memory(self.ssds, &null, SSD_BYTES).into_iter().map(plan);
         let (ssds, threads) = (Ssds::Here(plans.collect()), Threads { engines: 1 });
-        let config = ArrayConfig { ssds, threads, ..small_config(self.ssds) };
-        Array::start(&config).expect("an array starts")
+        let openings = Arc::new(Openings::in_file(&self.openings()).expect("it is whole"));
+        Array::start(&ArrayConfig { ssds, threads, openings, ..small_config(self.ssds) })
     }
 
     fn keep(&self, ssd: u16, name: &str) {
@@ -165,9 +176,25 @@ fn a_file_of_another_array_beside_voters_in_one_process_is_dropped_and_gives_out
     });
 }
 
-/// No other SSD holds newer content, so nothing shows that the images are old.
+/// Asserts that the array serves what was written first.
+fn serves_the_first(files: &Files) {
+    let array = files.start();
+    let client = client(&array, &node(array.transport()), "reader");
+    let mut read = vec![0; BYTES];
+    let file = client.open("v", Rights::Read).expect("it opens");
+    file.read_at(0, &mut read).expect("it is served");
+    assert_same("what was written last is gone", &read, &pattern(1, BYTES));
+    let all_clean = array.ssds().iter().all(|ssd| {
+        ssd.here.as_ref().is_some_and(|here| here.came_up == CameUp::Clean && here.lost.is_none())
+    });
+    assert!(all_clean, "{:?}", array.ssds());
+    drop((file, client));
+    stop(array);
+}
+
+/// No other SSD holds newer content, so only the daemon's file shows that the images are old.
 #[test]
-fn an_older_image_of_the_only_ssd_or_of_all_ssds_together_is_served() {
+fn an_older_image_of_the_only_ssd_or_of_all_ssds_together_serves_nothing_by_the_daemons_file() {
     within(LIMIT, || {
         for ssds in [1, 3] {
             let files = Files::new(ssds);
@@ -178,19 +205,47 @@ fn an_older_image_of_the_only_ssd_or_of_all_ssds_together_is_served() {
             let array = files.start();
             write(&array, ssds, 2, false);
             stop(array);
+            (0..ssds).for_each(|ssd| files.keep(ssd, "newest"));
             (0..ssds).for_each(|ssd| files.put(ssd, "older"));
+            // Twice: what the older images lack must not be forgotten by starting often.
+            for _ in 0..2 {
+                let refused = files.try_start().expect_err("older images are not served").to_string();
+                let file = files.openings().display().to_string();
+                for word in ["older image", "the daemon knows of", "ssd-0.gns", &file] {
+                    assert!(refused.contains(word), "'{word}' is missing in: {refused}");
+                }
+            }
+            (0..ssds).for_each(|ssd| files.put(ssd, "newest"));
             let array = files.start();
-            let client = client(&array, &node(array.transport()), "reader");
-            let mut read = vec![0; BYTES];
-            let file = client.open("v", Rights::Read).expect("it opens");
-            file.read_at(0, &mut read).expect("it is served");
-            assert_same("what was written last is gone", &read, &pattern(1, BYTES));
-            let all_clean = array.ssds().iter().all(|ssd| {
-                ssd.here.as_ref().is_some_and(|here| here.came_up == CameUp::Clean && here.lost.is_none())
-            });
-            assert!(all_clean, "{:?}", array.ssds());
-            drop((file, client));
+            let read = client(&array, &node(array.transport()), "reader");
+            let mut back = vec![0; BYTES];
+            read.open("v", Rights::Read).expect("it opens").read_at(0, &mut back).expect("it is served");
+            assert_same("the right files", &back, &pattern(2, BYTES));
+            drop(read);
             stop(array);
+            // An operator may go back to a backup of the data files.
+            (0..ssds).for_each(|ssd| files.put(ssd, "older"));
+            std::fs::remove_file(files.openings()).expect("it is there");
+            serves_the_first(&files);
         }
+    });
+}
+
+/// A limit: a folder that was rolled back as a whole.
+#[test]
+fn an_older_image_of_all_files_and_of_the_daemons_file_is_served() {
+    within(LIMIT, || {
+        let files = Files::new(1);
+        let array = files.start();
+        write(&array, 1, 1, true);
+        stop(array);
+        files.keep(0, "older");
+        let openings = std::fs::read(files.openings()).expect("it is there");
+        let array = files.start();
+        write(&array, 1, 2, false);
+        stop(array);
+        files.put(0, "older");
+        std::fs::write(files.openings(), openings).expect("it is put back");
+        serves_the_first(&files);
     });
 }

@@ -8,6 +8,7 @@ mod capacity;
 mod cli;
 mod client_reports;
 mod copies;
+mod cut_calls;
 mod deadlines;
 mod dependencies;
 mod descriptors;

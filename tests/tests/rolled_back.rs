@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor ssd` starts with an older image of its data file, where the array's map names voters. The voters
-//! detect it, no SSD serves stale data, and the SSD fills.
+//! `gnstor ssd` starts with an older image of its data file, or with a damaged one. Where the array's map
+//! names voters they detect an older image, no SSD serves stale data, and the SSD fills. Elsewhere the daemon
+//! detects it, by the numbers that it keeps in its folder.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
-use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
+use gnstor_tests::command::{BUILD_LIMIT, Ended, SsdProcess, Up, gnstor};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, CHUNK, Guest, assert_same, pattern, volume, within};
 use libgnstor::{File, Rights};
@@ -13,25 +14,25 @@ use std::time::{Duration, Instant};
 
 const BYTES: usize = 1 << 20;
 const REPLICAS: u32 = 2;
-/// The SSD whose file is replaced.
+/// The SSD of four whose file is replaced.
 const VICTIM: usize = 3;
 /// Longest wait on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Four SSDs with data files.
-struct Four {
+/// SSDs with data files.
+struct Processes {
     folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
     addresses: Vec<String>,
 }
 
-impl Four {
-    fn start() -> Self {
+impl Processes {
+    fn start(count: usize) -> Self {
         let folder = Folder::new();
-        let mut four =
-            Self { folder, ssds: (0..4).map(|_| None).collect(), addresses: vec!["127.0.0.1:0".into(); 4] };
-        (0..4).for_each(|ssd| four.start_ssd(ssd));
-        four
+        let addresses = vec!["127.0.0.1:0".into(); count];
+        let mut all = Self { folder, ssds: (0..count).map(|_| None).collect(), addresses };
+        (0..count).for_each(|ssd| all.start_ssd(ssd));
+        all
     }
 
     fn file(&self, ssd: usize) -> PathBuf {
@@ -54,6 +55,32 @@ impl Four {
     fn daemon(&self) -> Up {
         Up::start_as(&["--ssd-at", &self.addresses.join(",")])
     }
+
+    /// A daemon that keeps the numbers of openings in a folder.
+    fn daemon_with_state(&self) -> Up {
+        let state = self.folder.path().join("state").display().to_string();
+        Up::start_as(&["--ssd-at", &self.addresses.join(","), "--state", &state])
+    }
+
+    fn keep(&self, ssd: usize, name: &str) {
+        std::fs::copy(self.file(ssd), self.folder.path().join(name)).expect("a copy");
+    }
+
+    fn put(&self, name: &str, ssd: usize) {
+        std::fs::copy(self.folder.path().join(name), self.file(ssd)).expect("a copy");
+    }
+
+    fn complaints(&self, ssd: usize) -> String {
+        self.ssds[ssd].as_ref().expect("it runs").complaints().join("\n")
+    }
+}
+
+fn status(up: &Up) -> Value {
+    gnstor(&["status", "--json", "--array", &up.daemon]).json()
+}
+
+fn create(up: &Up, name: &str) -> Ended {
+    up.volume(&["create", name, "--size", "1MiB", "--replicas", "2"])
 }
 
 fn fleet(up: &Up) -> Value {
@@ -104,7 +131,7 @@ fn copies_serve_only(file: &File, data: &[u8], when: &str) -> usize {
 #[test]
 fn an_older_image_behind_an_ssd_process_is_found_by_the_voters_serves_nothing_and_fills() {
     within(BUILD_LIMIT, || {
-        let mut four = Four::start();
+        let mut four = Processes::start(4);
         let mut up = four.daemon();
         let guest = Guest::connect_for(&up.daemon, "writer", Duration::from_secs(2));
         volume(&guest.client, "v", BYTES as u64, REPLICAS);
@@ -160,5 +187,152 @@ fn an_older_image_behind_an_ssd_process_is_found_by_the_voters_serves_nothing_an
         drop((file, guest, reader));
         up.end("-TERM");
         (0..4).for_each(|ssd| four.end_ssd(ssd));
+    });
+}
+
+/// Two SSDs do not vote. The daemon ends before the file is replaced, so the number must be in its folder.
+#[test]
+fn an_older_image_behind_an_ssd_process_without_voters_is_found_by_the_daemon_and_gives_out_no_byte() {
+    within(BUILD_LIMIT, || {
+        let mut two = Processes::start(2);
+        let up = two.daemon_with_state();
+        let guest = Guest::connect_for(&up.daemon, "writer", Duration::from_secs(2));
+        volume(&guest.client, "v", BYTES as u64, REPLICAS);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let (old, new) = (pattern(1, BYTES), pattern(2, BYTES));
+        write(&file, &old);
+        two.end_ssd(1);
+        two.keep(1, "older");
+        two.start_ssd(1);
+        until("each copy is served again", || copies_serve_only(&file, &old, "started again") == 0);
+        write(&file, &new);
+        // Beside a writer a reader would need the first SSD of each group.
+        drop(file);
+        let file = guest.client.open("v", Rights::Read).unwrap();
+        up.end("-TERM");
+        two.end_ssd(1);
+        two.keep(1, "newest");
+        two.put("older", 1);
+        // Twice: what the image lacks must not be forgotten by starting often.
+        for when in ["rolled back", "rolled back, started again"] {
+            two.start_ssd(1);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(2) {
+                assert!(copies_serve_only(&file, &new, when) > 0, "no daemon has proven SSD 1");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let up = two.daemon_with_state();
+            until("SSD 1 is called lossy", || status(&up)["ssds"][1]["state"] == "lossy");
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(3) {
+                assert!(copies_serve_only(&file, &new, when) > 0, "SSD 1 has copies, and serves them");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let reader = Guest::connect(&up.daemon, "reader");
+            let mut read = vec![0; BYTES];
+            reader.client.open("v", Rights::Read).unwrap().read_at(0, &mut read).unwrap();
+            assert_same(when, &read, &new);
+            up.end("-TERM");
+            let told = two.complaints(1);
+            let is_first = when == "rolled back";
+            assert_eq!(told.contains("its content is an older image"), is_first, "{told}");
+            two.end_ssd(1);
+        }
+        two.put("newest", 1);
+        two.start_ssd(1);
+        let up = two.daemon_with_state();
+        until("each copy is served", || copies_serve_only(&file, &new, "the right file") == 0);
+        drop((file, guest));
+        up.end("-TERM");
+        (0..2).for_each(|ssd| two.end_ssd(ssd));
+    });
+}
+
+/// One SSD votes alone, and has forgotten what it counted.
+#[test]
+fn an_older_image_of_the_only_ssd_process_is_found_by_the_daemon() {
+    within(BUILD_LIMIT, || {
+        let mut one = Processes::start(1);
+        let fill = |up: &Up, seed| {
+            let guest = Guest::connect(&up.daemon, "writer");
+            let file = guest.client.open("v", Rights::Write).unwrap();
+            write(&file, &pattern(seed, BYTES));
+        };
+        let up = one.daemon_with_state();
+        up.volume(&["create", "v", "--size", "1MiB", "--replicas", "1"]).worked();
+        fill(&up, 1);
+        up.end("-TERM");
+        one.end_ssd(0);
+        one.keep(0, "older");
+        one.start_ssd(0);
+        let up = one.daemon_with_state();
+        fill(&up, 2);
+        up.end("-TERM");
+        one.end_ssd(0);
+        one.put("older", 0);
+        one.start_ssd(0);
+        let up = one.daemon_with_state();
+        until("the daemon tells it", || one.complaints(0).contains("its content is an older image"));
+        until("it serves nothing", || {
+            let guest = Guest::connect_for(&up.daemon, "reader", Duration::from_secs(1));
+            let mut read = vec![0; BLOCK];
+            guest.client.open("v", Rights::Read).is_ok_and(|file| file.read_at(0, &mut read).is_err())
+        });
+        up.end("-TERM");
+        one.end_ssd(0);
+    });
+}
+
+/// The process of an SSD with a damaged file does not start. In its place one with an empty file may.
+#[test]
+fn without_voters_an_array_starts_beside_a_damaged_ssd_process_and_serves_the_other_copies() {
+    within(BUILD_LIMIT, || {
+        let mut two = Processes::start(2);
+        let up = two.daemon();
+        create(&up, "v").worked();
+        let data = pattern(1, BYTES);
+        {
+            let guest = Guest::connect(&up.daemon, "writer");
+            write(&guest.client.open("v", Rights::Write).unwrap(), &data);
+        }
+        up.end("-TERM");
+        two.end_ssd(1);
+        two.keep(1, "right");
+        let is_degraded = |two: &Processes, why: &str| {
+            let up = two.daemon();
+            let shown = status(&up);
+            assert_eq!((&shown["state"], &shown["ssds"][1]["state"]), (&"degraded".into(), &"down".into()));
+            let list = up.volume(&["list"]);
+            assert!(list.stderr.contains("SSD 1 is down") && list.stderr.contains(why), "{}", list.stderr);
+            let reader = Guest::connect(&up.daemon, "reader");
+            let mut read = vec![0; BYTES];
+            reader.client.open("v", Rights::Read).unwrap().read_at(0, &mut read).unwrap();
+            assert_same(why, &read, &data);
+            create(&up, "w").failed(&["SSD 1 is down"]);
+            up
+        };
+        // Damaged.
+        std::fs::write(two.file(1), vec![0x5A; 1 << 20]).expect("it is spoilt");
+        let file = two.file(1).display().to_string();
+        let at = two.addresses[1].clone();
+        gnstor(&["ssd", "--data", &file, "--index", "1", "--listen", &at, "--no-auth"]).failed(&["1.gns"]);
+        is_degraded(&two, "refused").end("-TERM");
+        // Another, empty SSD.
+        std::fs::remove_file(two.file(1)).expect("it is there");
+        two.start_ssd(1);
+        let up = is_degraded(&two, "without a fleet map");
+        two.end_ssd(1);
+        // The right file is back, and the daemon runs on.
+        two.put("right", 1);
+        two.start_ssd(1);
+        until("SSD 1 is back", || status(&up)["ssds"][1]["state"] == "online");
+        create(&up, "w").worked();
+        let writer = Guest::connect(&up.daemon, "writer");
+        let file = writer.client.open("v", Rights::Write).unwrap();
+        write(&file, &pattern(2, BYTES));
+        until("each copy is served", || copies_serve_only(&file, &pattern(2, BYTES), "at the end") == 0);
+        drop((file, writer));
+        up.end("-TERM");
+        (0..2).for_each(|ssd| two.end_ssd(ssd));
     });
 }

@@ -3,6 +3,7 @@
 
 use crate::mounts::left_out;
 use gnstor_array::media::{self, Plan};
+use gnstor_daemon::Openings;
 use gnstor_tests::command::{
     BUILD_LIMIT, GNSTOR, Guard, LIMIT, Running, SsdProcess, Up, gnstor, run_for, signal, wait,
 };
@@ -71,7 +72,7 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
             ..Plan::default()
         };
         std::fs::create_dir(array.join("folder")).expect("a folder");
-        let error = gnstor_array::make_array(&[plan("ssd-0.gns"), plan("folder")])
+        let error = gnstor_array::make_array(&[plan("ssd-0.gns"), plan("folder")], &Openings::in_memory())
             .expect_err("a folder is no SSD")
             .to_string();
         assert!(error.contains("is a folder"), "{error}");

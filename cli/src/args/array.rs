@@ -3,6 +3,7 @@
 
 use super::DEFAULT_ARRAY;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
 
 /// How to find a running array.
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 pub struct ArrayArgs {
     /// Address of the array's daemon
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub array: String,
     /// Print JSON
     #[arg(long)]
@@ -27,10 +29,10 @@ pub struct CredentialArgs {
     #[arg(long, value_name = "CA", env = "GNSTOR_TLS_CA")]
     pub tls_ca: Option<PathBuf>,
     /// Certificate of the caller (PEM)
-    #[arg(long, value_name = "CERT", env = "GNSTOR_TLS_CERT")]
+    #[arg(long, value_name = "CERT", env = "GNSTOR_TLS_CERT", requires = "tls_key", requires = "tls_ca")]
     pub tls_cert: Option<PathBuf>,
     /// Key of the caller's certificate (PEM)
-    #[arg(long, value_name = "KEY", env = "GNSTOR_TLS_KEY")]
+    #[arg(long, value_name = "KEY", env = "GNSTOR_TLS_KEY", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// File with the caller's token
     #[arg(long, value_name = "FILE", env = "GNSTOR_TOKEN_FILE")]

@@ -97,6 +97,10 @@ pub struct UpArgs {
         conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data", "dh_group"]
     )]
     pub ssd_at: Vec<String>,
+    /// Folder in which the daemon keeps how often each SSD was opened. By that it finds data files that were
+    /// rolled back to older images [default: that of --witness; else it forgets the numbers when it ends]
+    #[arg(long, value_name = "DIR", requires = "ssd_at")]
+    pub state: Option<PathBuf>,
     /// Run a witness in this process: a small SSD, in this folder, that votes and holds no blocks. Two SSDs
     /// need one to go on when one of them is lost; any even number of SSDs may have one
     #[arg(long, value_name = "DIR", requires = "ssd_at", conflicts_with = "witness_at")]

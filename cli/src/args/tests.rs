@@ -25,6 +25,27 @@ fn a_volume_without_bytes_is_refused_by_the_parser() {
 }
 
 #[test]
+fn values_and_pairs_that_make_no_sense_are_usage_errors() {
+    let _deadline = deadline();
+    let parse = |words: &[&str]| Cli::try_parse_from(["gnstor"].iter().chain(words)).map(|_| ());
+    for (words, said) in [
+        (&["ls", "--log", "foo"][..], "'foo' is no level"),
+        (&["ls", "--log", "warn,gnstor_daemon=loud"], "'loud' is no level"),
+        (&["ls", "--array", ""], "a value is required"),
+        (&["ls", "--tls-cert", "c", "--tls-ca", "a"], "--tls-key"),
+        (&["ls", "--tls-cert", "c", "--tls-key", "k"], "--tls-ca"),
+        (&["ls", "--tls-key", "k"], "--tls-cert"),
+    ] {
+        let error = parse(words).expect_err("it makes no sense");
+        assert_eq!(error.exit_code(), 2, "{words:?}");
+        assert!(error.to_string().contains(said), "{words:?}: {error}");
+    }
+    for words in [&["ls", "--log", "info"][..], &["ls", "--log", "warn,gnstor_daemon=debug"]] {
+        parse(words).expect("levels");
+    }
+}
+
+#[test]
 fn the_help_of_ssd_log_says_where_the_key_of_an_array_in_memory_comes_from() {
     let _deadline = deadline();
     let error = Cli::try_parse_from(["gnstor", "ssd", "log", "--help"]).expect_err("help");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A volume into a file, with the sum checked before the file gets its name.
 
-use super::{BLOCK, PART, STANDARD, connect, finish, hex, summary};
+use super::{BLOCK, PART, STANDARD, connect, finish, hex, object, summary};
 use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, out};
 use libgnstor::labels::{LENGTH, PARTIAL, SHA256};
@@ -78,8 +78,12 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
                 copied => copied.map_err(|e| e.at(path))?,
             };
             if is_stdout {
-                // Only this line goes to standard error.
-                steps.done(summary(&format!("gn://{volume}"), path, bytes, &sum));
+                // Standard output has the data, so what was copied goes to standard error.
+                let from = format!("gn://{volume}");
+                match args.array.json {
+                    true => eprintln!("{:#}", object(&from, path, bytes, &sum)),
+                    false => steps.done(summary(&from, path, bytes, &sum)),
+                }
                 return Ok(());
             }
             sum

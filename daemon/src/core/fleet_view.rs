@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The fleet as an operator sees it, and what the operator may ask: `gnstor fleet`.
 
+use super::shrink::ssds_of;
 use super::{Core, FillReport};
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
@@ -242,17 +243,41 @@ impl Core {
     /// A sentence with the reason.
     pub fn remove_ssd(&mut self, now: u64, ssd: u16) -> Result<(), Refusal> {
         let map = self.may_take_out(ssd, "removed")?;
-        let (term, fewest) = (self.term.number(), self.fewest());
-        let next = wire::change(map, |map: &Map| map.lose_all(SsdSet::EMPTY.with(ssd), fewest, term));
-        if next.is_ok_and(|next| next.ssds[usize::from(ssd)].state == State3::Absent) {
+        if self.absent_by_loss(map, SsdSet::EMPTY.with(ssd)).contains(ssd) {
             return Err(format!(
                 "SSD {ssd} cannot be removed: it has the last copy of some placement group, of a volume with \
-                 {fewest} replicas; wait until other SSDs have filled (gnstor fleet show), or delete such volumes"
+                 {} replicas; wait until other SSDs have filled (gnstor fleet show), or delete such volumes",
+                self.fewest()
             ));
         }
+        self.may_follow_others(ssd, "removed", "")?;
         self.changes.take_out(ssd);
         self.change_step(now);
         Ok(())
+    }
+
+    /// Checks that the SSD may be taken out beside the losses that no map names yet, by their copies.
+    pub(super) fn may_follow_others(&self, ssd: u16, done: &str, or: &str) -> Result<(), Refusal> {
+        let Some(map) = self.map_of_voters() else { return Ok(()) };
+        let going = self.to_be_lost(map).without(ssd);
+        let (before, after) = (self.absent_by_loss(map, going), self.absent_by_loss(map, going.with(ssd)));
+        if after.is_subset_of(before) {
+            return Ok(());
+        }
+        let others: Vec<String> = going.iter().map(|other| other.to_string()).collect();
+        Err(format!(
+            "SSD {ssd} cannot be {done} now: the next fleet map leaves out SSD {}, and without both some \
+             placement groups would have no copy; wait until other SSDs have filled (gnstor fleet show){or}",
+            others.join(" and ")
+        ))
+    }
+
+    /// The SSDs that are absent in the map without these ones.
+    fn absent_by_loss(&self, map: &FleetMap3, lost: SsdSet) -> SsdSet {
+        let (term, fewest) = (self.term.number(), self.fewest());
+        let next = wire::change(map, |map: &Map| map.lose_all(lost, fewest, term));
+        let next = next.as_ref().unwrap_or(map);
+        ssds_of(next, |_, known| known.state == State3::Absent)
     }
 
     fn may_take_out(&self, ssd: u16, what: &str) -> Result<&FleetMap3, Refusal> {

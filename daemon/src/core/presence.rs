@@ -25,6 +25,7 @@ mod newcomer;
 mod voting;
 
 use super::request::VolumeName;
+use super::start::WITHOUT_A_MAP;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
@@ -270,10 +271,7 @@ impl Core {
             }
             // Nothing is tried again: putting the right SSD in its place ends this connection.
             (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() && !is_joining => {
-                absence.why =
-                    "it came back without a fleet map, so without its blocks, and a formatted or replaced \
-                     SSD cannot be filled again by this version: put the old one back"
-                        .into();
+                absence.why = WITHOUT_A_MAP.into();
             }
             (Step::Look, Answer::Map(_)) => {
                 resync.step = Step::Map;

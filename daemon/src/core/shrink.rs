@@ -35,7 +35,7 @@ use super::epoch::Known;
 use super::members::members_of;
 use super::presence::OTHER;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-pub(in crate::core) use drain::LEAVES;
+pub(in crate::core) use drain::{LEAVES, ssds_of};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
@@ -232,7 +232,7 @@ impl Core {
     }
 
     /// The members that are away or have other content.
-    fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
+    pub(in crate::core) fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
         let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
         let is_lost = |ssd: &u16| {
             self.changes.is_down(*ssd)

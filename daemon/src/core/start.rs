@@ -17,15 +17,19 @@
 //!   takes a change from an older daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
 //! * **Says**, **Elect**, **Again**, **Losses**: [`elect`].
+//! * Where no SSDs vote the start goes on without members that are not there: [`degraded`].
 //! * **Reconcile**: the highest version of each entry wins. Where SSDs differ, the daemon puts it on all of
 //!   them again under a version above all seen. It finishes deletions.
 
+mod degraded;
 mod elect;
 mod fresh;
 mod reconcile;
+mod waits;
 
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
+pub(super) use degraded::WITHOUT_A_MAP;
 pub(super) use elect::as_known;
 use elect::{Reach, next_vid, voters_of};
 use fresh::without_a_map;
@@ -94,6 +98,9 @@ pub(super) struct Start {
     /// SSDs that are in the places of others. They are not asked to grant the term: a vote is that of the SSD
     /// which the map names.
     strangers: BTreeSet<u16>,
+    /// SSDs without a fleet map in an array of format 2 that has volumes. They are told nothing: with the map
+    /// they would serve the blocks that they lack as zeros.
+    mapless: BTreeSet<u16>,
     /// Number of times that this daemon's term was refused.
     refusals: u32,
     /// Number of times that all was read anew, as links broke.
@@ -121,6 +128,7 @@ impl Start {
             began: None,
             without: BTreeSet::new(),
             strangers: BTreeSet::new(),
+            mapless: BTreeSet::new(),
             refusals: 0,
             reads: 0,
             beside: BTreeSet::new(),
@@ -128,35 +136,6 @@ impl Start {
             witness: last.filter(|_| has_witness),
             lacks: None,
         }
-    }
-
-    /// The answers that the start waits for, and the SSDs that hold it up.
-    pub(super) fn waits_for(&self, members: &Members) -> String {
-        if let Some(lacks) = &self.lacks {
-            return lacks.clone();
-        }
-        let awaited = match self.step {
-            Step::Maps => "the SSDs' fleet maps",
-            Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
-            Step::Says => "the SSDs to say who they are",
-            Step::Publish => "the SSDs to take the fleet map",
-            Step::Elect => "the SSDs to grant this daemon's term",
-            Step::Again => "the voters to take the fleet map that is held",
-            Step::Losses => "the voters to take a fleet map without the SSDs that are missing",
-            Step::Tables => "the SSDs' permission tables",
-            Step::Reconcile => "the SSDs to take one state of their permission tables",
-        };
-        if self.step == Step::Publish && self.is_without_voters() {
-            return "a fleet map of format 3 that names voters: this one names none, so no daemon can be \
-                    elected"
-                .into();
-        }
-        let awaits = self.awaits(members);
-        let troubles = (0u16..)
-            .zip(&self.probes)
-            .filter(|(i, _)| awaits.contains(i) || self.without.contains(i))
-            .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
-        troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }
 
     /// The SSDs for whose answers the step waits.
@@ -213,6 +192,7 @@ impl Core {
             start.retry_at = None;
             if start.again {
                 start.without.clear();
+                start.mapless.clear();
                 start.enter(Step::Maps);
             }
             self.ask();
@@ -227,6 +207,7 @@ impl Core {
         for (ssd, probe) in (0u16..).zip(&start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
+                Step::Publish | Step::Tables | Step::Reconcile if start.mapless.contains(&ssd) => continue,
                 Step::Publish if start.has_newest(ssd) => continue,
                 Step::Publish => Command::MapSet(self.epoch.bytes()),
                 Step::Says => Command::Identify,
@@ -345,6 +326,9 @@ impl Core {
             return self.ask();
         }
         let Phase::Starting(start) = &mut self.phase else { return };
+        if start.step == Step::Maps && start.found_volumes && start.go_on_without_mapless() {
+            return self.publish();
+        }
         let awaits = start.awaits(&self.members);
         let probes = || start.of(&awaits);
         match start.step {
@@ -357,7 +341,7 @@ impl Core {
             Step::Tables if of_voters => return self.tables_read(now),
             Step::Maps if probes().all(|p| p.map.is_some()) => {
                 let is_old = matches!(start.newest(), Some(AnyMap::Two(_)));
-                if !is_old || !has_voters {
+                if !is_old || !has_voters || start.is_degraded() {
                     return self.publish();
                 }
                 // A map of format 3 needs the identities of the SSDs.
@@ -377,7 +361,7 @@ impl Core {
             Step::Survey => return self.publish(),
             // The first map is on the SSDs. Now its voters elect.
             Step::Publish if of_voters => start.enter(Step::Maps),
-            Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
+            Step::Publish if self.term.is_elected() || start.is_degraded() => start.enter(Step::Tables),
             Step::Publish => {
                 start.again = true;
                 start.retry_at = Some(now + self.config.retry_ms);

@@ -52,6 +52,14 @@ impl Term {
         Ok(term)
     }
 
+    /// Raises the term that was just chosen by so many. A start without some members of a map of format 2 has
+    /// no majority, perhaps. Another daemon that reaches the others only may start at the same time. The two
+    /// must not share a term: the lower one is deposed as soon as both reach the same SSD.
+    pub(super) fn further(&mut self, by: u32) -> Result<u64, Stop> {
+        self.seen = self.seen.max(self.number.saturating_add(by.into()));
+        self.choose([])
+    }
+
     /// The SSD accepts this daemon's term together with this map.
     pub(super) fn granted(&mut self, ssd: u16, map: &Known) {
         if ssd >= MAX_SSDS {

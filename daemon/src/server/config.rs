@@ -3,6 +3,7 @@
 
 use super::access::Access;
 use crate::core::CoreConfig;
+use crate::openings::Openings;
 use crate::port::connector::Connector;
 use gnstor_auth::Secret;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct DaemonConfig {
     pub stands_in: BTreeMap<u16, String>,
     /// The way to SSDs that the daemon was not given at its start; none where no SSD can join.
     pub connector: Option<Arc<dyn Connector>>,
+    /// How often each SSD of another process was opened; `None`: the daemon does not compare that.
+    pub openings: Option<Arc<Openings>>,
     /// Which callers are admitted, and by which proof.
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
@@ -53,6 +56,7 @@ impl Default for DaemonConfig {
             stop_timeout: Duration::from_secs(5),
             stands_in: BTreeMap::new(),
             connector: None,
+            openings: None,
             access: Access::default(),
             keep_alive: Duration::from_secs(20),
             max_connections: 2048,

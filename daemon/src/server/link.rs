@@ -13,15 +13,19 @@
 //! While it is down commands are answered at once. Time is an argument here, and no call blocks: what does,
 //! dialling, is [handed out](Output::Dial).
 
+mod opening;
 mod say;
 mod watch;
 
 use crate::core::{Answer, Command, CommandId};
+use crate::openings::{Opened, Openings, Uuid};
 use crate::port::{Reconnect, SsdPort, Talk};
 use gnstor_fabric::admin::{AdminQueue, ChannelError, Exchange};
+use opening::Opening;
 pub use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
@@ -59,6 +63,8 @@ pub enum Output {
     News(News),
     /// Connect again, which may block, and pass the result to [`Link::dialled`].
     Dial(Reconnect),
+    /// Hold this number of openings, which may block, and call [`Link::kept`] then.
+    Keep(Uuid, Opened),
 }
 
 #[derive(Debug)]
@@ -87,6 +93,7 @@ pub struct Link {
     is_close: bool,
     /// When the link next asks the SSD for its condition, which only a start of the SSD makes worse.
     look_at: Option<u64>,
+    opening: Opening,
     outputs: VecDeque<Output>,
 }
 
@@ -121,8 +128,17 @@ impl Link {
             condition: Condition::default(),
             is_close: false,
             look_at: Some(now),
+            opening: Opening::default(),
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Compares how often the SSD was opened with what the daemon knows, at each connection. An SSD that ends
+    /// with this process was judged when it started.
+    #[must_use]
+    pub fn comparing(self, openings: Option<&Arc<Openings>>, now: u64) -> Self {
+        let openings = openings.filter(|_| self.lasts).cloned();
+        Self { opening: Opening::new(openings, now), ..self }
     }
 
     /// A link that is not up yet, and dials at once. It reports no loss before a try has failed.
@@ -142,7 +158,8 @@ impl Link {
     pub fn wakes_at(&self) -> Option<u64> {
         match &self.state {
             State::Up { probe_at, watch, .. } => {
-                let own = self.look_at.into_iter().chain((*probe_at != u64::MAX).then_some(*probe_at));
+                let own = self.look_at.into_iter().chain(self.opening.wakes_at());
+                let own = own.chain((*probe_at != u64::MAX).then_some(*probe_at));
                 let exchange = self.exchange.wakes_at().map(|at| watch.clock(at));
                 exchange.into_iter().chain(own).min()
             }
@@ -240,6 +257,9 @@ impl Link {
         if self.look_at.take_if(|at| *at <= now).is_some() {
             self.exchange.give(None, Say::Look);
         }
+        if let Some(say) = self.opening.say(now) {
+            self.exchange.give(None, say);
+        }
         while let Some(capsule) = self.exchange.next(seen) {
             self.queue.send(&capsule)?;
         }
@@ -281,6 +301,9 @@ impl Link {
                         self.outputs.push_back(Output::News(News::Condition(condition)));
                     }
                 }
+                (_, said @ (Said::Who(_) | Said::Opening(..) | Said::NotOpened)) => {
+                    self.outputs.extend(self.opening.heard(now, self.index, said));
+                }
                 // The probes find out why there was no answer.
                 (_, Said::Unheard | Said::Answer(_)) => self.look_at = Some(now + LOOK_MS),
             }
@@ -301,6 +324,7 @@ impl Link {
                 self.queue = queue;
                 self.state = State::up(now, if self.is_close { ALIVE_MS } else { PROBE_MS });
                 self.look_at = Some(now);
+                self.opening.begin(now);
                 self.outputs.push_back(Output::News(News::Found));
             }
             Err(error) => {
@@ -313,6 +337,11 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// The numbers of [`Output::Keep`] are held.
+    pub fn kept(&mut self, now: u64) {
+        self.opening.kept(now);
     }
 
     /// The queue panicked in the middle: no command stays without an answer.

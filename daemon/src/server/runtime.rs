@@ -144,7 +144,8 @@ impl Driver {
         let (conditions, seen) = watch::channel(Conditions::default());
         let (maps, seen_maps) = watch::channel(None);
         let (listed, seen_ssds) = watch::channel(array.iter().map(describe).collect::<Listed>());
-        let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
+        let ssds =
+            Ssds::start(array, config.command_timeout, clock, sender.clone(), config.openings.clone())?;
         let driver = Self {
             core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
             clock,

@@ -8,6 +8,7 @@
 use super::link::{Link, Output};
 use super::runtime::{Clock, IDLE, Input, spawn};
 use crate::core::{Answer, Command, CommandId};
+use crate::openings::{Opened, Openings, Uuid};
 use crate::port::{Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminQueue, ChannelError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +36,10 @@ enum Work {
         reconnect: Reconnect,
         outcome: Result<Box<dyn AdminQueue>, ChannelError>,
     },
+    /// The SSD's number of openings is held.
+    Kept {
+        ssd: u16,
+    },
     /// From now on silent SSDs are given up.
     WatchClosely,
     /// One more SSD.
@@ -57,10 +62,13 @@ impl Ssds {
         deadline: Duration,
         clock: Clock,
         inputs: mpsc::UnboundedSender<Input>,
+        openings: Option<Arc<Openings>>,
     ) -> std::io::Result<Self> {
         let (work, inbox) = channel();
         let stopping = Arc::new(AtomicBool::new(false));
-        let links = array.into_iter().map(|port| Link::new(port, deadline, clock.running_ms())).collect();
+        let now = clock.running_ms();
+        let link = |port| Link::new(port, deadline, now).comparing(openings.as_ref(), now);
+        let links = array.into_iter().map(link).collect();
         let dials = Vec::new();
         let (again, stop) = (work.clone(), stopping.clone());
         let mut ssds = Loop {
@@ -72,6 +80,7 @@ impl Ssds {
             clock,
             deadline,
             watches_closely: false,
+            openings,
             stopping: stop,
         };
         let thread = spawn("gnstord-ssds".into(), move || ssds.run())?;
@@ -112,11 +121,13 @@ struct Loop {
     links: Vec<Link>,
     inbox: Receiver<Work>,
     work: Sender<Work>,
+    /// Threads that connect, or write numbers of openings.
     dials: Vec<JoinHandle<()>>,
     inputs: mpsc::UnboundedSender<Input>,
     clock: Clock,
     deadline: Duration,
     watches_closely: bool,
+    openings: Option<Arc<Openings>>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -146,6 +157,7 @@ impl Loop {
                 let now = self.clock.running_ms();
                 self.links[usize::from(ssd)].dialled(now, reconnect, outcome);
             }
+            Work::Kept { ssd } => self.links[usize::from(ssd)].kept(self.clock.running_ms()),
             Work::WatchClosely => {
                 let now = self.clock.running_ms();
                 self.watches_closely = true;
@@ -153,7 +165,8 @@ impl Loop {
             }
             Work::Connect(port) => {
                 let now = self.clock.running_ms();
-                let mut link = Link::to_be_dialled(*port, self.deadline, now);
+                let link = Link::to_be_dialled(*port, self.deadline, now);
+                let mut link = link.comparing(self.openings.as_ref(), now);
                 if self.watches_closely {
                     link.watch_closely(now);
                 }
@@ -186,6 +199,11 @@ impl Loop {
                         self.inputs.send(Input::Completed { id, answer }).ok();
                     }
                     Output::News(news) => drop(self.inputs.send(Input::Presence { ssd, news })),
+                    Output::Keep(of, opened) => {
+                        let Some(openings) = self.openings.clone() else { continue };
+                        self.dials.retain(|dial| !dial.is_finished());
+                        self.dials.extend(keep((ssd, of), opened, openings, self.work.clone()));
+                    }
                     Output::Dial(reconnect) => {
                         self.dials.retain(|dial| !dial.is_finished());
                         match dial(ssd, reconnect, self.work.clone()) {
@@ -254,6 +272,26 @@ fn dial(
         let cause = format!("no thread to connect with it: {error}");
         (take(&way).expect("no thread has taken it"), broken(cause))
     })
+}
+
+/// Holds an SSD's number of openings, on a thread of its own: it waits for the disk. Without the file the
+/// number is held until the daemon ends. The SSD is to serve nevertheless.
+fn keep(
+    (ssd, of): (u16, Uuid),
+    opened: Opened,
+    openings: Arc<Openings>,
+    work: Sender<Work>,
+) -> Option<JoinHandle<()>> {
+    let keep = move || {
+        if let Err(error) = openings.keep(&[(of, opened)]) {
+            let file = openings.file().map(|file| file.display().to_string()).unwrap_or_default();
+            tracing::error!("{file}: how often SSD {ssd} was opened cannot be written: {error}");
+        }
+        work.send(Work::Kept { ssd }).ok();
+    };
+    let thread = spawn(format!("gnstord-keep{ssd}"), keep.clone());
+    // At the limit of threads this one waits for the disk.
+    thread.map_err(|_| keep()).ok()
 }
 
 fn log(answer: &Answer) {

@@ -119,6 +119,32 @@ fn an_ssd_joins_and_takes_its_share_and_all_blocks_keep_their_copies_at_every_mo
     }
 }
 
+/// The others took the places that volumes use when an SSD was lost. The empty ones have no data.
+#[test]
+fn an_ssd_that_joins_after_a_loss_gets_its_share_of_the_data() {
+    let _deadline = Deadline::after(LIMIT);
+    for ssds in [3u16, 4] {
+        let mut bench = open_array(ssds.into());
+        bench.lose(ssds - 1);
+        bench.run_for(60_000);
+        let from = newest(&bench).epoch;
+        joins(&mut bench, ssds);
+        bench.run_for(60_000);
+        let all = maps(&bench);
+        for map in all.iter().filter(|map| map.epoch > from) {
+            let rules = Map::of(map).unwrap();
+            let copies = rules.rows.iter().map(|row| row.copies(2).len()).min();
+            assert_eq!(copies, Some(2), "{ssds} SSDs, epoch {}", map.epoch);
+        }
+        let map = newest(&bench);
+        let used = map.rows.iter().flat_map(|row| row.places.into_iter().take(2)).flatten();
+        let has = used.filter(|place| place.ssd == ssds && !place.filling).count();
+        let fair = 2 * map.rows.len() / usize::from(ssds);
+        assert!(2 * has >= fair && has <= fair, "{ssds} SSDs: {has} places with data of {fair}");
+        assert!(map.rows.iter().all(|row| row.incoming.is_none()));
+    }
+}
+
 #[test]
 fn an_array_of_one_gets_a_second_ssd_and_no_volume_of_two_replicas() {
     let _deadline = Deadline::after(LIMIT);

@@ -4,6 +4,7 @@
 use crate::array::SimArray;
 use crate::bench::{Bench, Outcome, create, refused};
 use crate::deadline::{Deadline, LIMIT};
+use crate::join::open_array;
 use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::fleet_view::FleetStatus;
@@ -134,6 +135,63 @@ fn the_only_copy_is_not_failed_without_the_word() {
     bench.run_for(DROP_MS + 1_000);
     assert_eq!(states(&bench)[0], State3::Absent);
     assert!(fleet(&mut bench).groups_by_copies[0] > 0, "its groups wait");
+}
+
+/// The map that drops the first one is not there yet when the second one is to go.
+#[test]
+fn an_ssd_is_not_taken_out_beside_another_loss_that_no_map_names_yet() {
+    let _deadline = Deadline::after(LIMIT);
+    let remove = |ssd| Request::Remove { ssd };
+    for second in [fail(2), remove(2)] {
+        for is_killed in [true, false] {
+            let mut bench = serving(4);
+            (0..4).for_each(|ssd| bench.array.ssd(ssd).fill.takes = 200);
+            if is_killed {
+                bench.lose(1);
+                bench.run_until_quiet();
+            } else {
+                done(bench.ask(fail(1)));
+            }
+            let words = ["leaves out SSD 1", "no copy", "gnstor fleet show"];
+            refused(&bench.ask(second.clone()), GrpcCode::FailedPrecondition, &words);
+            bench.run_for(DROP_MS + 1_000);
+            assert_eq!(states(&bench)[2], State3::In);
+            assert_eq!(fleet(&mut bench).groups_by_copies[0], 0, "each group has a copy");
+            let waits = bench.ask(Request::Fail { ssd: 2, lose_data: true });
+            assert!(matches!(waits, Ok(Reply::Lost(_))), "{waits:?}");
+        }
+    }
+}
+
+/// After 30 s the others have its places, and the empty ones have no data.
+#[test]
+fn an_ssd_that_is_resumed_after_others_took_its_places_gets_its_share_of_the_data() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = open_array(4);
+    done(bench.ask(Request::Remove { ssd: 0 }));
+    bench.run_for(60_000);
+    done(bench.ask(Request::Resume { ssd: 0, lose_data: false }));
+    bench.run_for(60_000);
+    let now = fleet(&mut bench);
+    assert_eq!(now.groups_by_copies, [0, 0, now.groups]);
+    let fair = now.groups * 2 / 4;
+    assert!(now.ssds[0].serving * 2 >= fair, "{} of {fair} copies", now.ssds[0].serving);
+}
+
+#[test]
+fn three_ssds_vote_again_when_the_ones_that_were_taken_out_are_resumed() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    for ssd in [0, 1, 2] {
+        done(bench.ask(fail(ssd)));
+        bench.run_for(60_000);
+    }
+    for ssd in [0, 1, 2] {
+        done(bench.ask(Request::Resume { ssd, lose_data: false }));
+        bench.run_for(60_000);
+    }
+    let now = fleet(&mut bench);
+    assert_eq!((now.voters.len(), now.groups_by_copies), (3, vec![0, 0, now.groups]), "{:?}", now.voters);
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_start_waits_for_every_ssd() {
 }
 
 #[test]
-fn a_replaced_ssd_is_not_served_as_if_it_were_empty() {
+fn a_replaced_ssd_is_not_served_as_if_it_were_empty_and_the_array_starts_without_it() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut first = Bench::start(&array, 0);
@@ -212,10 +212,20 @@ fn a_replaced_ssd_is_not_served_as_if_it_were_empty() {
     *array.ssd(1) = Default::default();
     let mut second = Bench::cold(&array, 0);
     second.run_until_quiet();
-    let Some(Stop::Array(why)) = &second.stopped else { panic!("{:?}", second.stopped) };
-    assert!(why.contains("SSD 1 has no fleet map"), "{why}");
-    refused(&second.ask(release("a", 1)).map(|_| Reply::Done), GrpcCode::Unavailable, &["SSD 1"]);
-    assert_eq!(array.ssd(1).map, None, "and nothing was written there");
+    assert!(second.core.is_serving(), "{:?}", second.stopped);
+    assert!(second.core.absent()[&1].contains("without a fleet map"), "{:?}", second.core.absent());
+    assert!(second.ask(read("a", 5)).is_ok(), "the others have its copies");
+    refused(&second.ask(write("a", 5, 1_000)), GrpcCode::Unavailable, &["SSD 1", "put the old one back"]);
+    assert_eq!(array.ssd(1).map, None, "nothing was written there");
+    assert_eq!(array.ssd(1).active(), []);
+    // No SSD is left that knows the array.
+    drop(second);
+    (0..3).for_each(|ssd| array.ssd(ssd).map = None);
+    let mut third = Bench::cold(&array, 0);
+    third.run_until_quiet();
+    let Some(Stop::Array(why)) = &third.stopped else { panic!("{:?}", third.stopped) };
+    assert!(why.contains("SSD 0, SSD 1, SSD 2 have no fleet map"), "{why}");
+    refused(&third.ask(release("a", 1)).map(|_| Reply::Done), GrpcCode::Unavailable, &["SSD 1"]);
 }
 
 #[test]

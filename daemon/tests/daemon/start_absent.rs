@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon starts, and an SSD is not there. The daemon was not given this SSD, but the fleet map names it.
+//! A daemon starts, and an SSD is not there. Where SSDs vote, the daemon was not given this SSD, but the
+//! fleet map names it.
 
 use crate::array::{SSD_BYTES, SimArray};
-use crate::bench::Bench;
+use crate::bench::{Bench, client, create, delete, read, refused, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::join::{apart, has_its_share, joins, open_array};
 use crate::shrink::{DROP_MS, newest, states};
 use gnstor_proto::placement::map3::State3;
+use gnstor_proto::status::GrpcCode;
 
 /// A daemon of an array of four SSDs and a fifth that joined later, which was given the first four. The fifth
 /// is not there, and its link finds that out, or hangs.
@@ -91,4 +93,81 @@ fn a_start_waits_two_seconds_for_an_ssd_whose_link_breaks() {
     bench.lose(4);
     let ms = serves_after(&mut bench);
     assert!((2_000..2_000 + DROP_MS + 100).contains(&ms), "{ms}");
+}
+
+/// A daemon that starts on an array of format 2, which has volume "a". The link of SSD 1 finds no SSD.
+fn without_voters(ssds: usize) -> Bench {
+    let array = SimArray::new(ssds);
+    let mut first = Bench::start(&array, 0);
+    first.ask(create("a")).unwrap();
+    first.ask(read("a", 5)).unwrap();
+    let now = first.now;
+    drop(first);
+    array.ssd(1).dead = true;
+    let mut bench = Bench::cold(&array, now);
+    bench.lose(1);
+    bench
+}
+
+/// There is no majority in an array of two SSDs.
+#[test]
+fn without_voters_a_start_goes_on_without_an_ssd_that_is_not_there_and_serves_what_the_others_have() {
+    let _deadline = Deadline::after(LIMIT);
+    for ssds in [2, 3] {
+        let mut bench = without_voters(ssds);
+        let ms = serves_after(&mut bench);
+        assert!((2_000..2_500).contains(&ms), "{ms}");
+        assert!(bench.core.absent()[&1].contains("pulled"), "{:?}", bench.core.absent());
+        assert_eq!(bench.list().len(), 1);
+        assert!(bench.ask(read("a", 6)).is_ok(), "it is read");
+        for request in [create("b"), delete("a", 1), write("a", 6, 1_000)] {
+            refused(&bench.ask(request), GrpcCode::Unavailable, &["SSD 1 is down (pulled)"]);
+        }
+        // The SSD is back, with an older term and without the reader.
+        bench.array.ssd(1).dead = false;
+        bench.find(1);
+        bench.run_until_quiet();
+        assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
+        assert_eq!(bench.array.agreed()[0].readers, [client(5), client(6)]);
+        assert!(bench.ask(write("a", 6, 1_000)).is_ok() && bench.ask(create("b")).is_ok());
+    }
+}
+
+#[test]
+fn without_voters_an_ssd_that_comes_while_the_start_waits_takes_part_in_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = without_voters(3);
+    bench.run_for(1_500);
+    assert!(!bench.core.is_serving() && bench.core.waits_for().unwrap().contains("SSD 1"));
+    bench.array.ssd(1).dead = false;
+    bench.find(1);
+    let ms = serves_after(&mut bench);
+    assert!(ms < 500 && bench.core.absent().is_empty(), "{ms} {:?}", bench.core.absent());
+    assert!(bench.ask(create("b")).is_ok());
+}
+
+/// Each of the two sees one of the two SSDs, as on both sides of a wire that is cut.
+#[test]
+fn of_two_daemons_that_start_with_different_ssds_one_is_left_when_both_are_reached() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    Bench::start(&array, 0).ask(create("a")).unwrap();
+    let side = |lost: u16| {
+        (0..2).for_each(|ssd| array.ssd(ssd).dead = false);
+        let mut bench = Bench::cold(&array, 0);
+        bench.lose(lost);
+        serves_after(&mut bench);
+        bench
+    };
+    let (mut left, mut right) = (side(1), side(0));
+    for bench in [&mut left, &mut right] {
+        refused(&bench.ask(write("a", 6, 1_000)), GrpcCode::Unavailable, &["is down"]);
+    }
+    left.find(1);
+    left.run_until_quiet();
+    right.find(0);
+    right.run_until_quiet();
+    left.run_until_quiet();
+    let served = [&mut left, &mut right].map(|bench| bench.ask(write("a", 6, 1_000)).is_ok());
+    assert_eq!(served.iter().filter(|&&is_served| is_served).count(), 1, "{served:?}");
 }

@@ -13,10 +13,9 @@ pub(crate) mod state;
 use crate::layer::{Ftl, Inner};
 use crate::place::Placement;
 use crate::space::{State, Stream};
-use crate::types::CommitError;
+use crate::types::{CommitError, other_than};
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Oob, PageState, Ppa, Superblock};
-use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;
 use state::Victim;
 
@@ -231,16 +230,15 @@ impl Ftl {
         for (page, oob) in pages {
             let Some(vid) = Vid::new(oob.vid) else { continue };
             let frame = self.flash.take_frame().expect("free_frames was checked");
-            let mut oob = *oob;
             if self.flash.copy(*page, frame).is_err() {
-                // The data is lost. A sum that zeros do not have makes every later read report it.
-                self.flash.write_frame(frame, &[0; BLOCK_BYTES as usize]);
-                oob.sum = !gnstor_proto::checksum::block_sum(&[0; BLOCK_BYTES as usize]);
+                // The data is lost, and every later read reports it. Stamp and sum stay those of the other
+                // copies. With another sum a repair would take this copy for the one to be copied.
+                self.flash.write_frame(frame, other_than(oob.sum));
                 inner.stats.lost_pages += 1;
             }
             let probe = self.map.probe(vid, oob.vba);
             let placement =
-                Placement { stream: Stream::Collect, oob: &oob, probe: &probe, frame, ready, applied: None };
+                Placement { stream: Stream::Collect, oob, probe: &probe, frame, ready, applied: None };
             self.place_page(inner, now, &placement);
             inner.stats.moved_pages += 1;
         }

@@ -67,7 +67,7 @@ pub use reserve::reserved_superblocks;
 pub use restore::{Boot, OpenedFtl, Origin};
 pub use space::Wear;
 pub use stats::{Health, LayerStats};
-pub use types::{CommitError, Committed, Extent, NewBlock, NotDurable, Target, Trimmed};
+pub use types::{CommitError, Committed, Extent, NewBlock, NotDurable, Target, Trimmed, other_than};
 pub use write::Commits;
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl Found {
                 }
                 Record::Applied { vid, vba, stamp } => {
                     self.page_seq += 1;
-                    // An applied stamp was newer than the stamp held, so the order of the journal is right.
+                    // The journal has the changes in the order in which they were applied.
                     if !self.knows(vid, seq) {
                         self.histories.load(vid, vba, stamp);
                     }

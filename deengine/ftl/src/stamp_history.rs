@@ -114,7 +114,8 @@ impl StampHistory {
         std::hint::black_box(self.chains.get(chain_of(vba).0).copied());
     }
 
-    /// Remembers an applied write. The caller applies only stamps above the one held.
+    /// Remembers an applied change. A client's change has a stamp above the one held. A repair's may have a
+    /// lower one.
     #[inline]
     pub fn record(&mut self, vba: u32, stamp: Stamp) {
         if self.chains.is_empty() {
@@ -139,16 +140,12 @@ impl StampHistory {
         }
     }
 
-    /// Finds out once which entries count, not anew for each of the millions that a journal names.
+    /// Builds the index once, not anew for each of the millions of entries that a journal names. Of a block's
+    /// entries the last one counts, also with a lower stamp than an earlier one: a repair gave it that stamp.
     fn link_all(&mut self) {
         self.clear_chains();
         let oldest = if self.ring.len() < HISTORY { 0 } else { self.next };
-        for at in (oldest..self.ring.len()).chain(0..oldest) {
-            let (vba, stamp) = (self.ring[at].vba(), self.ring[at].stamp());
-            if self.held(vba).is_none_or(|held| held <= stamp) {
-                self.link(vba, at);
-            }
-        }
+        (oldest..self.ring.len()).chain(0..oldest).for_each(|at| self.link(self.ring[at].vba(), at));
     }
 
     /// Every remembered pair, oldest first; a block may come up more than once.

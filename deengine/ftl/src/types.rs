@@ -4,6 +4,8 @@
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_flash::{Frame, Ppa};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
 use gnstor_proto::slba::{Stamp, Vid};
 
 /// Place of a block. The reader unpins an [`Extent::Page`] with [`crate::Ftl::unpin`].
@@ -95,4 +97,11 @@ pub struct Trimmed {
     pub overtaken: u32,
     /// The last transaction.
     pub seq: Seq,
+}
+
+/// Data that does not match this sum. A page with it reports a media error to each read. It stays the same
+/// copy of its block: an SSD that compares copies leaves it alone. A scrub replaces it by a good one.
+pub fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
+    static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
+    &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
 }

@@ -17,7 +17,7 @@
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
-use crate::admin::state::{Asker, Change, UNANSWERED, name, round_of, voter_of};
+use crate::admin::state::{Asker, ByDaemon, Change, UNANSWERED, name, round_of, voter_of};
 use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
@@ -44,10 +44,16 @@ impl Ssd {
         self.admin.asker.asks_as = asks_as;
         self.admin.asker.rounds.clear();
         // Without voters it serves as ever: without a lease, unless a daemon has granted one before.
-        let needs_lease = is_voted || self.admin.volumes.metadata().contents().leased;
+        let needs_lease = is_voted || self.needs_a_lease();
         self.table.end_lease(if needs_lease { Time::ZERO } else { Time::NEVER });
         self.admin.asker.next_at = now;
         self.wake_at(now);
+    }
+
+    /// Whether it serves nothing without a lease, though no voters give one.
+    pub(super) fn needs_a_lease(&self) -> bool {
+        let awaited = [ByDaemon::Awaited, ByDaemon::Counted { awaited: true }];
+        self.admin.volumes.metadata().contents().leased || awaited.contains(&self.admin.asker.by_daemon)
     }
 
     /// Whether voters give this SSD its lease.

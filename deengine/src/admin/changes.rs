@@ -126,6 +126,8 @@ impl Ssd {
                 self.admin.asker.is_not_raised();
                 return Ok(None);
             }
+            Change::Open if self.begin_raise() => Begun::Open,
+            Change::Open => return Err(Refusal::NotServing.into()),
             Change::Older { known } if self.begin_older(known) => Begun::Older,
             Change::Older { .. } => return Ok(None),
             Change::Activate { data } => {
@@ -274,7 +276,11 @@ impl Ssd {
                 Err(refused) => self.refuse_change(now, command, refused),
             },
             Begun::Raise => self.is_opened(now),
-            Begun::Older => self.end_older(now),
+            Begun::Open => self.end_open(now, command),
+            Begun::Older => {
+                self.complete_change(now, command);
+                self.end_older(now);
+            }
             Begun::Lease { term, version, until } => match self.table.renew_lease(term, version, until) {
                 Ok(()) => self.complete_change(now, command),
                 Err(refused) => self.refuse_change(now, command, refused),
@@ -297,7 +303,7 @@ impl Ssd {
         self.follow_fill(now);
     }
 
-    fn permit_of(&mut self, command: Option<u32>) -> Option<CompletionPermit> {
+    pub(super) fn permit_of(&mut self, command: Option<u32>) -> Option<CompletionPermit> {
         self.commands.remove(command?).and_then(|command| command.permit)
     }
 

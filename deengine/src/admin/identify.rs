@@ -59,7 +59,8 @@ impl Ssd {
             | opcode::LEASE_ASK
             | opcode::SETTLE
             | opcode::PEER_READ
-            | opcode::REPAIR => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::REPAIR
+            | opcode::OPENING => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {

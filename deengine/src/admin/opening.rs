@@ -8,14 +8,29 @@
 //!   asker   a majority has proven its content --durable: next number--> it asks for its lease
 //!           "you are an older image" --durable: incarnation + 1, the voter's number--> it is filled anew
 //! ```
+//! Where no SSDs vote, the daemon remembers the numbers (`gnstor_daemon::openings`). It says by OPENING which
+//! one it knows:
+//!
+//! ```text
+//!   SSD starts with 5    OPENING 5 --durable: 6--> answer 6      OPENING 6 --> it serves
+//!   older image: 4       OPENING 5 --durable: incarnation + 1, 5--> it is filling
+//! ```
+//! The daemon holds a number before it says it a second time. An SSD that waits for the daemon
+//! ([`Ssd::await_opening`]) serves nothing before that.
+//!
 //! All of these are changes of the metadata ([`super::changes`]), so none overtakes another one.
 
+use crate::admin::state::{ByDaemon, Change};
+use crate::commands::{Answer, CompletionPermit, OK};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::SsdIdentity;
-use gnstor_fleet::{Opening, SsdId, opening};
+use gnstor_fleet::opening::{self, Stage};
+use gnstor_fleet::{Opening, SsdId};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::ssd_identity::KnownOpening;
+use gnstor_proto::status::Refusal;
 
 const COUNT_BITS: u32 = 32;
 
@@ -80,15 +95,65 @@ impl Ssd {
         true
     }
 
-    /// A voter knows a higher number: starts to write down that writes were lost, and the incarnation that
+    /// If its map names no voters, this SSD serves nothing until a daemon knows of this start. It is for SSDs
+    /// that start alone: the SSDs of one process judge each other. `start` is drawn, and not 0.
+    pub fn await_opening(&mut self, start: u32) {
+        self.admin.asker.start = start;
+        if self.table.fleet().is_some() && !self.asks_voters() {
+            self.admin.asker.by_daemon = ByDaemon::Awaited;
+            self.table.end_lease(Time::ZERO);
+        }
+    }
+
+    /// OPENING: the daemon knows this number.
+    pub(crate) fn hear_opening(&mut self, now: Time, permit: CompletionPermit, known: KnownOpening) {
+        let Some(own) = self.table.fleet().and_then(|fleet| fleet.own()) else {
+            return self.refuse(permit, 0, Refusal::NotServing.into(), now);
+        };
+        let (KnownOpening(known), has) = (known, self.known_opening(own));
+        if self.admin.volumes.stands_in() {
+            return self.complete(permit, OK, now, 0);
+        }
+        let answer = Answer { dw0: has, dw1: self.admin.asker.start, ..OK };
+        if has < known {
+            return self.ask_change(now, permit, 0, Change::Older { known });
+        }
+        match (self.asks_voters(), self.admin.asker.stage, self.admin.asker.by_daemon) {
+            (true, Stage::Opened, _) => self.complete(permit, answer, now, 0),
+            // The number rises when a majority has proven the content.
+            (true, ..) => self.refuse(permit, 0, Refusal::NotReady.into(), now),
+            (false, _, ByDaemon::Counted { awaited }) => {
+                if awaited && has == known {
+                    self.admin.asker.by_daemon = ByDaemon::Counted { awaited: false };
+                    self.table.end_lease(if self.needs_a_lease() { Time::ZERO } else { Time::NEVER });
+                }
+                self.complete(permit, answer, now, 0);
+            }
+            (false, ..) => self.ask_change(now, permit, 0, Change::Open),
+        }
+    }
+
+    /// This start's number is durable.
+    pub(super) fn end_open(&mut self, now: Time, command: Option<u32>) {
+        let awaited = self.admin.asker.by_daemon == ByDaemon::Awaited;
+        self.admin.asker.by_daemon = ByDaemon::Counted { awaited };
+        let own = self.table.fleet().and_then(|fleet| fleet.own());
+        let dw0 = own.map_or(0, |own| self.known_opening(own));
+        if let Some(permit) = self.permit_of(command) {
+            self.complete(permit, Answer { dw0, dw1: self.admin.asker.start, ..OK }, now, 0);
+        }
+    }
+
+    /// A higher number is known: starts to write down that writes were lost, and the incarnation that
     /// says so (rule 1a). `false`: it has done so.
     pub(crate) fn begin_older(&mut self, known: Opening) -> bool {
         let Some(fleet) = self.table.fleet() else { return false };
         let Some(own) = fleet.own().filter(|&own| self.known_opening(own) < known) else { return false };
         let (has, epoch) = (self.known_opening(own), fleet.map().epoch());
+        let by = if self.asks_voters() { "a voter" } else { "the daemon" };
         tracing::error!(
-            "SSD {}: its content is an older image: it was opened {has} times, and a voter knows of {known}; \
-             it is filled anew",
+            "SSD {}: its content is an older image: it was opened {has} times, and {by} knows of {known}; it \
+             serves no reads until it is filled anew",
             self.config().index
         );
         let SsdIdentity { uuid, incarnation } = self.identity();

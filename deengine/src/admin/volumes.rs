@@ -20,6 +20,7 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::repair::REPAIR_BYTES;
 use gnstor_proto::slba::Vid;
+use gnstor_proto::ssd_identity::KnownOpening;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{
     ENTRY_BYTES, GET_HELD, TOMBSTONE_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease,
@@ -80,6 +81,9 @@ impl Ssd {
         }
         if code == opcode::REPAIR {
             return self.take_order(now, permit, sqe);
+        }
+        if code == opcode::OPENING {
+            return self.hear_opening(now, permit, KnownOpening::of(sqe));
         }
         let bytes = match data_bytes(sqe) {
             Ok(bytes) => bytes,

@@ -9,7 +9,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_fleet::fill::Filling;
 use gnstor_fleet::repair::Held;
-use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
+use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target, other_than};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
@@ -139,12 +139,6 @@ fn judge(
         commits.mark_current(vid, generation, vba);
     }
     Ok(outcome)
-}
-
-/// Data that does not match this sum. A page with it is a permanent media error, like a rotten one.
-fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
-    static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
-    &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
 }
 
 impl Ssd {

@@ -8,6 +8,7 @@ use gnstor_proto::placement::map3::FleetMap3;
 use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::repair::SettleData;
 use gnstor_proto::scrub::{Order, RepairOrder};
+use gnstor_proto::ssd_identity::KnownOpening;
 use gnstor_proto::voting::{Activation, Ask, Hold, MapName, TermTake, map_digest};
 
 /// Every opcode of the page of commands and effects.
@@ -51,8 +52,12 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     (command, data)
 }
 
-/// PEER READ and REPAIR.
+/// PEER READ, REPAIR and OPENING.
 fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
+    if dice.one_in(3) {
+        let known = KnownOpening(dice.small(4));
+        return (Sqe { flags: FLAGS_SGL, ..known.command() }, Vec::new());
+    }
     if dice.one_in(2) {
         let order = dice.of(&[Order::ScrubStart, Order::ScrubStop, Order::Share(50)]);
         return (RepairOrder { term: 1 + u64::from(dice.small(4)), order }.command(), Vec::new());

@@ -32,6 +32,7 @@ fn only_the_daemon_may_use_the_volume_and_map_commands_but_the_one_that_reads_th
         opcode::VOLUME_DELETE,
         opcode::VOLUME_CHMOD,
         opcode::LEASE_RENEW,
+        opcode::OPENING,
         opcode::MAP_SET,
         opcode::MAP_GET,
     ] {

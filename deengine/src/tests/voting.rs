@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This SSD as a voter, and as one that asks voters for its lease (rules 2a, 2b, 3a, 3b).
 
+mod by_daemon;
 mod exchanged;
 mod links;
 mod opening;

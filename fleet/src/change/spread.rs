@@ -12,12 +12,14 @@
 
 use super::Unchanged;
 use crate::map::{Incoming, Map, Place, SsdState};
+use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
 
 impl Map {
-    /// The map in which the SSD comes in for these places, one of each row at most. A row in which it is, or
-    /// in which another SSD comes in, stays. So does one that waits for an absent SSD, and a place that does
-    /// not serve.
+    /// The map in which the SSD comes in for these places, one of each row at most. A row in which it is at a
+    /// place that volumes of up to `most` replicas use, or in which another SSD comes in, stays. So does one
+    /// that waits for an absent SSD, and a place that does not serve. Its places that no volume uses, in rows
+    /// in which it comes in, are empty.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] where no place is left; [`Unchanged::Incarnation`] if the SSD may have none.
@@ -26,8 +28,10 @@ impl Map {
         ssd: SsdId,
         incarnation: Incarnation,
         places: &[Option<u8>],
+        most: u8,
         term: Term,
     ) -> Result<Self, Unchanged> {
+        let own = SsdSet::EMPTY.with(ssd);
         if self.may_fill(ssd, incarnation)?.state == SsdState::Full {
             return Err(Unchanged::NoPlace);
         }
@@ -36,10 +40,14 @@ impl Map {
         for (row, place) in next.rows.iter_mut().zip(places) {
             let Some(place) = *place else { continue };
             let serves = matches!(row.places.get(usize::from(place)), Some(Place::Serving(_)));
-            if !serves || row.members().contains(ssd) || row.incoming.is_some() || self.waits(row) {
+            let is_there =
+                row.members().contains(ssd) && (place >= most || !row.unused(own, most).contains(ssd));
+            if !serves || is_there || row.incoming.is_some() || self.waits(row) {
                 continue;
             }
+            row.places.iter_mut().filter(|at| at.ssd() == Some(ssd)).for_each(|at| *at = Place::Empty);
             row.incoming = Some(Incoming { ssd, place });
+            row.keep_first();
             comes_in = true;
         }
         let known = next.ssds.get_mut(usize::from(ssd)).ok_or(Unchanged::Unknown)?;
@@ -55,7 +63,6 @@ mod tests {
     use crate::change::tests::{SSDS, any_map, set, two_rows};
     use crate::deadline::{Deadline, LIMIT};
     use crate::map::FleetView;
-    use crate::set::SsdSet;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
@@ -64,7 +71,7 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         // [0] [1] and [1] [2]
         let map = two_rows();
-        let in_ = map.spread(3, 1, &[Some(1), Some(0)], 4).unwrap();
+        let in_ = map.spread(3, 1, &[Some(1), Some(0)], 2, 4).unwrap();
         assert_eq!((in_.epoch, in_.term, in_.deprived()), (map.epoch + 1, 4, SsdSet::EMPTY));
         assert_eq!(in_.rows[0].incoming, Some(Incoming { ssd: 3, place: 1 }));
         assert_eq!((in_.filling(), in_.rows[0].places), (set(&[3]), map.rows[0].places));
@@ -73,7 +80,7 @@ mod tests {
         assert_eq!(out.rows[1].places[..2], [Place::Serving(3), Place::Serving(2)]);
         // SSD 1 has no place left, and SSD 2 loses none.
         assert_eq!((out.deprived(), out.ssds[1].state), (set(&[1]), SsdState::Out));
-        let part = map.spread(3, 1, &[Some(0), None], 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
+        let part = map.spread(3, 1, &[Some(0), None], 2, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
         assert_eq!(
             (part.deprived(), part.ssds[0].state, part.ssds[1].state),
             (set(&[0]), SsdState::Out, SsdState::In)
@@ -90,7 +97,7 @@ mod tests {
         let mut map = two_rows();
         map.rows = map.rows.iter().copied().cycle().take(1 << 19).collect();
         let places: Vec<_> = [Some(1), Some(0)].into_iter().cycle().take(1 << 19).collect();
-        let after = map.spread(3, 1, &places, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
+        let after = map.spread(3, 1, &places, 2, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
         assert!(after.rows.iter().all(|row| row.incoming.is_none() && row.members().contains(3)));
     }
 
@@ -99,23 +106,23 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let map = two_rows();
         for places in [[None, None], [Some(2), Some(3)]] {
-            assert_eq!(map.spread(3, 1, &places, 4), Err(Unchanged::NoPlace));
+            assert_eq!(map.spread(3, 1, &places, 2, 4), Err(Unchanged::NoPlace));
         }
-        assert_eq!(map.spread(1, 1, &[Some(0), Some(1)], 4), Err(Unchanged::NoPlace));
-        assert_eq!(map.spread(3, 0, &[Some(0), None], 4), Err(Unchanged::Incarnation));
+        assert_eq!(map.spread(1, 1, &[Some(0), Some(1)], 2, 4), Err(Unchanged::NoPlace));
+        assert_eq!(map.spread(3, 0, &[Some(0), None], 2, 4), Err(Unchanged::Incarnation));
         let mut waits = map.clone();
         waits.ssds[0].state = SsdState::Absent;
-        assert_eq!(waits.spread(3, 1, &[Some(1), None], 4), Err(Unchanged::NoPlace));
+        assert_eq!(waits.spread(3, 1, &[Some(1), None], 2, 4), Err(Unchanged::NoPlace));
         let mut full = map.clone();
         full.ssds[3].state = SsdState::Full;
-        assert_eq!(full.spread(3, 1, &[Some(1), None], 4), Err(Unchanged::NoPlace));
+        assert_eq!(full.spread(3, 1, &[Some(1), None], 2, 4), Err(Unchanged::NoPlace));
     }
 
     proptest! {
         #[test]
         fn each_block_keeps_all_its_copies_while_an_ssd_takes_its_share(
             map in any_map(), joins in 0..SSDS, lost in 0u64..32, when in 0u8..3,
-            places in prop::collection::vec(prop::option::of(0u8..4), 3),
+            places in prop::collection::vec(prop::option::of(0u8..4), 3), most in 1u8..=4,
         ) {
             let _deadline = Deadline::after(LIMIT);
             let lost: SsdSet = (0..SSDS).filter(|ssd| lost >> ssd & 1 == 1).collect();
@@ -123,14 +130,14 @@ mod tests {
                 if when == now { map.lose_all(lost, 1, 2).unwrap_or(map) } else { map }
             };
             let incarnation = |map: &Map| map.ssds[usize::from(joins)].incarnation;
-            let Ok(in_) = map.spread(joins, incarnation(&map), &places, 2) else { return Ok(()) };
-            prop_assert_eq!(keeps_all(&map, &in_, 4), Ok(()));
+            let Ok(in_) = map.spread(joins, incarnation(&map), &places, most, 2) else { return Ok(()) };
+            prop_assert_eq!(keeps_all(&map, &in_, most), Ok(()));
             prop_assert_eq!(in_.deprived(), SsdSet::EMPTY);
             let in_ = lose(in_, 1);
             let known = |ssd: SsdId| in_.ssds[usize::from(ssd)].incarnation;
             let filled: Vec<_> = in_.filling().iter().map(|ssd| (ssd, known(ssd))).collect();
             let Ok(out) = in_.serve_all(&filled, 2) else { return Ok(()) };
-            prop_assert_eq!(keeps_all(&in_, &out, 4), Ok(()));
+            prop_assert_eq!(keeps_all(&in_, &out, most), Ok(()));
             prop_assert!(has_filled(&in_, &out) && out.rows.iter().all(|row| row.incoming.is_none()));
             for (ssd, (old, new)) in (0..).zip(in_.ssds.iter().zip(&out.ssds)) {
                 let had = |map: &Map, row: usize| map.rows[row].serving().contains(ssd);

@@ -279,7 +279,8 @@ impl Daemon {
                         line.is_there = true;
                         self.core.ssd_found(now, ssd);
                     }
-                    Output::News(News::Condition(_)) => {}
+                    // No line compares how often an SSD was opened: no file is rolled back here.
+                    Output::News(News::Condition(_)) | Output::Keep(..) => {}
                     Output::Dial(reconnect) => {
                         let host = Host::Daemon(self.number);
                         let who = Who { host, identity: Identity::Daemon, ssd, kato_ms: 0 };

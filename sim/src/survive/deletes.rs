@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A Delete may delete the volume that has its name when the call arrives at a daemon. While it is under way
-//! nothing is judged of that volume. A Delete that was refused has deleted nothing, and its repetition is a
-//! new try. After any other answer its repetition deletes no more (rule 12).
+//! nothing is judged of that volume. A Delete may also wait, and a volume of that name may be created
+//! meanwhile: then it may delete that one. A Delete that was refused has deleted nothing, and its repetition
+//! is a new try. After any other answer its repetition deletes no more (rule 12).
 //!
 //! ```text
 //!   Delete id X --> refused: another writes     Delete id X again --> may delete the volume of that name
@@ -12,9 +13,10 @@ use crate::survive::daemon::Daemon;
 use crate::survive::history::Life;
 use crate::survive::wire::Called;
 use crate::survive::world::World;
-use gnstor_daemon::core::Ticket;
 use gnstor_daemon::core::request::{Request, RequestId};
+use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The Deletes that arrived at daemons.
@@ -29,6 +31,7 @@ pub(super) struct Deletes {
 #[derive(Debug)]
 struct Delete {
     client: usize,
+    name: String,
     id: Option<RequestId>,
     lives: Vec<Life>,
 }
@@ -70,7 +73,8 @@ impl World {
             let vids: Vec<u16> = lives.iter().map(|(vid, _)| vid.get()).collect();
             format!("client {client} asks daemon {} to delete {name}, volumes {vids:?}{why}", of.0)
         });
-        self.deletes.open.insert(of, Delete { client, id: *id, lives });
+        let name = name.as_str().to_owned();
+        self.deletes.open.insert(of, Delete { client, name, id: *id, lives });
     }
 
     /// Daemons have answered calls.
@@ -83,7 +87,10 @@ impl World {
         };
         let answers: Vec<_> = self.daemons.iter_mut().flat_map(of).collect();
         for (of, result) in answers {
-            let Some(Delete { client, id, lives }) = self.deletes.open.remove(&of) else { continue };
+            if let Ok(Reply::Volume(entry)) = &result {
+                self.is_created(entry);
+            }
+            let Some(Delete { client, id, lives, .. }) = self.deletes.open.remove(&of) else { continue };
             let said = says(&result);
             self.post.note(|| format!("daemon {} answers the Delete of client {client}: {said:?}", of.0));
             match said {
@@ -93,6 +100,18 @@ impl World {
             }
             if let Some(id) = id.filter(|_| matches!(said, Says::Deleted | Says::Nothing)) {
                 self.deletes.ended.insert(id);
+            }
+        }
+    }
+
+    /// A daemon answers that it has created a volume. Each open Delete of its name may delete it.
+    fn is_created(&mut self, entry: &VolumeEntry) {
+        self.history.exists(entry);
+        let life = (entry.vid, entry.generation);
+        for delete in self.deletes.open.values_mut() {
+            if delete.name == entry.name && !delete.lives.contains(&life) {
+                self.history.may_die(life);
+                delete.lives.push(life);
             }
         }
     }

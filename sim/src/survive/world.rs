@@ -53,7 +53,12 @@ pub(super) struct World {
     pub(super) clocks: Dice,
     /// Steps of each actor.
     counts: Vec<u64>,
+    /// A millisecond, and the steps that were made before it.
+    millisecond: (u64, u64),
 }
+
+/// Steps of a millisecond. An array that makes more of them goes round in a circle: its clock stands still.
+const MOST_STEPS: u64 = 500_000;
 
 /// An actor's number in the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +109,7 @@ impl World {
             reached: BTreeMap::new(),
             clocks,
             counts: vec![0; actors],
+            millisecond: (0, 0),
             shape,
             post,
             nodes,
@@ -180,11 +186,25 @@ impl World {
                 self.data_is_late(client, then);
             }
             self.wake(Actor::Post, self.post.next_at());
+            self.check_clock();
             if self.history.violation.is_some() {
                 return;
             }
         }
         self.post.now = until;
+    }
+
+    /// The clock goes on.
+    fn check_clock(&mut self) {
+        let now = self.post.now.as_ns() / 1_000_000;
+        if now != self.millisecond.0 {
+            self.millisecond = (now, self.steps);
+        }
+        if self.steps - self.millisecond.1 > MOST_STEPS {
+            let busiest = (0..self.counts.len()).max_by_key(|&at| self.counts[at]).map(|at| self.actor(at));
+            let facts = format!("{MOST_STEPS} steps in a millisecond; {busiest:?} made the most of all");
+            self.history.broken(self.post.now, "the array comes to no rest", facts);
+        }
     }
 
     /// Says how often each actor was stepped.

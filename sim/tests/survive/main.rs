@@ -12,7 +12,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 38] = [
+const FOUND: [(u64, &str); 44] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -33,6 +33,7 @@ const FOUND: [(u64, &str); 38] = [
     (3237, "a daemon that was deposed did not hear of it"),
     (3316, "as 1840"),
     (3667, "as 2469"),
+    (3218, "a restart let a stamp count that a repair had replaced by a lower one"),
     (3668, "a volume was added by a connection that was broken before"),
     (4076, "a map was made before its SSD was killed again, and active after that"),
     (4152, "as 1840"),
@@ -42,13 +43,18 @@ const FOUND: [(u64, &str); 38] = [
     (5691, "a kernel stood still, and its request counted as late"),
     (5994, "as 2469"),
     (5996, "as 2469"),
+    (6210, "a daemon that started gave an SSD its first map again and again, though it was not there"),
+    (6289, "a page that a collection could not read had another sum, and was copied over good ones"),
     (6753, "as 1840"),
     (6924, "a daemon whose clock leapt had ended a write lease, and its client counted as a writer"),
     (6997, "no client had got the map that dropped an SSD"),
     (7006, "as 3668, on an SSD that was dropped meanwhile"),
     (7131, "as 5380"),
     (7241, "an SSD that filled forgot a TRIM when it restarted"),
+    (7481, "a Delete that waited deleted a volume that was created meanwhile"),
+    (7502, "as 6210"),
     (7774, "as 5380"),
+    (7913, "as 6289"),
     (8735, "a daemon's start forgot the only table that it had read, and all volumes were deleted"),
     (8813, "as 5380"),
 ];

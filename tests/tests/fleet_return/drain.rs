@@ -81,12 +81,20 @@ fn end_of_drain(array: &Array, clients: &mut Use, ssd: u16) {
     has_no_place(&array.map(), ssd);
 }
 
-/// An SSD that was taken out has places again, and all copies are there.
+/// Whether the SSD has a quarter of its share of the places that volumes of two replicas use. With less it
+/// takes the rest from the others, and the daemon refuses a drain of another SSD until it has.
+fn has_its_share(map: &FleetMap3, ssd: u16) -> bool {
+    let used = || map.rows.iter().flat_map(|row| row.places.into_iter().take(2)).flatten();
+    let has = used().filter(|place| place.ssd == ssd).count();
+    has * 4 * map.ssds.len() >= used().count() && incoming(map).next().is_none()
+}
+
+/// An SSD that was taken out has its share again, and all copies are there.
 fn take_back(array: &Array, clients: &mut Use, ssd: u16) {
     call(array, &["fleet", "resume", &ssd.to_string()]).worked();
     until(array, "it is back", |now| {
         clients.trimmer.renew();
-        !is_out(now, ssd) && now["state"] == "healthy"
+        !is_out(now, ssd) && now["state"] == "healthy" && has_its_share(&array.map(), ssd)
     });
 }
 

@@ -98,7 +98,10 @@ impl Core {
                 let resumed = self.resume(now, ssd);
                 if is_kept_out || view.away.is_some() { resumed } else { Ok(()) }
             }
-            Wish::Fail { .. } => self.fail_ssd(now, ssd),
+            Wish::Fail { lose_data } => {
+                let may = self.may_follow_others(ssd, "failed", ", or repeat with --lose-data");
+                if lose_data { Ok(()) } else { may }.and_then(|()| self.fail_ssd(now, ssd))
+            }
             Wish::Remove => self.remove_ssd(now, ssd),
             Wish::Replace { lose_data } => self.replace_ssd(now, &view, lose_data),
         }

@@ -59,7 +59,7 @@ impl Changes {
 }
 
 /// The SSDs of which this holds.
-fn ssds_of(map: &FleetMap3, is_so: impl Fn(u16, &Ssd3) -> bool) -> SsdSet {
+pub(in crate::core) fn ssds_of(map: &FleetMap3, is_so: impl Fn(u16, &Ssd3) -> bool) -> SsdSet {
     (0..MAX_SSDS).zip(&map.ssds).filter(|(ssd, known)| is_so(*ssd, known)).map(|(ssd, _)| ssd).collect()
 }
 

@@ -80,8 +80,9 @@ impl Core {
         if self.changes.spread.found_none.as_ref() == Some(&by) {
             return None;
         }
-        let places = map.share(ssd, &self.shares(ssd, map));
-        let next = wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, term));
+        let most = self.most(map);
+        let places = map.share(ssd, &self.shares(ssd, map), most);
+        let next = wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, most, term));
         let lacks = next.as_ref().map(|next| self.room_that_lacks(next)).unwrap_or_default();
         if let Some((on, bytes)) = lacks.first() {
             let why = format!("SSD {on} lacks {bytes} bytes for its share; delete volumes");
@@ -124,16 +125,23 @@ impl Core {
         if comers.is_empty() || has_holes || !self.leaving(map).is_empty() || map.rows.iter().any(is_busy) {
             return None;
         }
-        let mut has = vec![0u64; map.ssds.len()];
-        for place in map.rows.iter().flat_map(|row| row.places).flatten() {
-            has[usize::from(place.ssd)] += 1;
-        }
-        let all: u64 = has.iter().sum();
+        // Places that volumes use count by themselves: the others have no data.
+        let count = |columns: usize| {
+            let mut has = vec![0u64; map.ssds.len()];
+            for place in map.rows.iter().flat_map(|row| row.places.into_iter().take(columns)).flatten() {
+                has[usize::from(place.ssd)] += 1;
+            }
+            has
+        };
+        let counts = [count(usize::from(self.most(map))), count(usize::from(map.width))];
         let lacks = |&(ssd, _): &(u16, u32)| {
             let shares = self.shares(ssd, map);
             let weights: u64 = shares.iter().map(|&weight| u64::from(weight)).sum();
-            let fair = (all * u64::from(shares[usize::from(ssd)])).checked_div(weights).unwrap_or(0);
-            has[usize::from(ssd)] * PART < fair
+            counts.iter().any(|has| {
+                let all: u64 = has.iter().sum();
+                let fair = (all * u64::from(shares[usize::from(ssd)])).checked_div(weights).unwrap_or(0);
+                has[usize::from(ssd)] * PART < fair
+            })
         };
         comers.iter().copied().filter(|(ssd, _)| !self.is_spare(*ssd, map)).find(lacks)
     }

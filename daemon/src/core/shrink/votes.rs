@@ -195,9 +195,6 @@ impl Core {
         let leave = ssds().filter(|&(ssd, known)| known.vote == Vote::Voter && is_to_go(ssd, known));
         let leave: SsdSet = leave.map(|(ssd, _)| ssd).collect();
         let leaves = leave.iter().min_by_key(|&ssd| has.contains(ssd));
-        if may_rest(voters) && leaves.is_none() {
-            return None;
-        }
         let voting: Vec<u16> = map.ssds.iter().filter(|s| s.vote != Vote::None).map(|s| s.node).collect();
         let may = |(ssd, known): &(u16, &Ssd3)| {
             // The incarnation of a witness does not matter: it has no blocks.
@@ -212,6 +209,14 @@ impl Core {
                 // Nothing is known yet of an SSD that came in by a map of an earlier daemon.
                 && self.changes.says(*ssd).is_none_or(|says| says.takes_map3)
         };
+        // Voters that were taken out and are resumed vote again: two at a time, so that the number stays odd.
+        let ever =
+            ssds().filter(|&(ssd, known)| known.weight > LEAVES || self.is_witness(ssd, known)).count();
+        let lacks_two =
+            voters.len() + 2 <= ever.min(MAX_VOTERS as usize) as u32 && ssds().filter(may).count() > 1;
+        if may_rest(voters) && leaves.is_none() && !lacks_two {
+            return None;
+        }
         // Prefer an SSD of a node without a voter.
         let next = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node));
         // Each SSD that may vote does, and their number is even: a drain was called off.

@@ -136,11 +136,14 @@ impl Start {
 
     /// How long the step waits for these, where a majority of the voters has answered.
     pub(super) fn patience_ms(&self, awaits: &BTreeSet<u16>) -> u64 {
+        if matches!(self.newest(), Some(AnyMap::Two(_))) {
+            return PATIENCE_MS;
+        }
         let mut open = self.of(awaits).filter(|probe| probe.progress != Progress::Answered);
         if open.all(|probe| probe.reach == Reach::None) { ABSENT_MS } else { PATIENCE_MS }
     }
 
-    fn answered(&self) -> BTreeSet<u16> {
+    pub(super) fn answered(&self) -> BTreeSet<u16> {
         let answered = (0u16..).zip(&self.probes).filter(|(_, p)| p.progress == Progress::Answered);
         answered.map(|(ssd, _)| ssd).collect()
     }
@@ -184,6 +187,9 @@ impl Start {
     pub(super) fn has_enough(&self, term: &Term) -> bool {
         let voters = self.newest().map_or(SsdSet::EMPTY, voters_of);
         let answered = self.answered();
+        if matches!(self.newest(), Some(AnyMap::Two(_))) {
+            return self.may_do_without_others(&answered);
+        }
         let of_voters: SsdSet = voters.iter().filter(|ssd| answered.contains(ssd)).collect();
         match self.step {
             Step::Maps | Step::Says => !voters.is_empty() && of_voters.is_majority_of(voters),

@@ -2,7 +2,7 @@
 //! The map that a start publishes: the newest that was found, or the first one of an array.
 
 use super::elect::voters_of;
-use super::{Probe, Progress, Start, Step};
+use super::{Probe, Progress, Start, Step, degraded};
 use crate::core::capacity::Capacity;
 use crate::core::epoch::{check_room, newest};
 use crate::core::members::members_of;
@@ -30,7 +30,10 @@ impl Core {
     fn next_map(&mut self) -> Result<(), Stop> {
         let Phase::Starting(start) = &self.phase else { return Ok(()) };
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
-        let term = self.term.choose(maps().map(Rows::term))?;
+        let mut term = self.term.choose(maps().map(Rows::term))?;
+        if start.is_degraded() {
+            term = self.term.further(degraded::apart(self.config.instance))?;
+        }
         let map = match newest(maps()) {
             // A map that is held may name more SSDs than the active one. They are connected, too.
             Some(newest)
@@ -138,7 +141,9 @@ impl Start {
             let takes_part = known.state != State3::Out || known.vote != Vote::None;
             is_meant && takes_part && !matches!(probe.map, Some(AnyMap::Three(_)))
         };
-        !self.probes.iter().zip(&newest.ssds).any(|(probe, known)| lacks(probe, known))
+        let mut all = (0u16..).zip(self.probes.iter().zip(&newest.ssds));
+        // One that no step waits for cannot be given the map now.
+        !all.any(|(ssd, (probe, known))| !self.without.contains(&ssd) && lacks(probe, known))
     }
 
     /// The SSD has the newest map, which names voters.

@@ -19,6 +19,10 @@ impl Core {
         let all = self.members.all().iter().copied();
         let strangers: BTreeSet<u16> = all.filter(|ssd| self.is_stranger(*ssd)).collect();
         strangers.iter().for_each(|&ssd| self.members.lose(ssd, Absence::new(OTHER)));
+        for (ssd, why) in self.members_without() {
+            tracing::error!("the array runs without SSD {ssd}: {why}");
+            self.members.lose(ssd, Absence::new(why));
+        }
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
         // An SSD by whose table the volumes are known may have been dropped since.
@@ -125,7 +129,7 @@ impl Core {
         } else if marked(&winner) {
             self.volumes.insert(vid, volume);
             self.mark(vid, None, None);
-        } else if self.members.all().iter().all(|ssd| copies.get(ssd) == Some(&winner)) {
+        } else if self.is_on_all_that_are_there(&winner, copies) {
             // The start of the lease is not known, so it counts from now.
             volume.commit(now, &winner, true, self.config.drift_ms);
             self.volumes.insert(vid, volume);
@@ -137,16 +141,27 @@ impl Core {
         Ok(())
     }
 
+    /// Whether each member has this entry, but the ones that a start goes on without. These are compared when
+    /// they are back.
+    fn is_on_all_that_are_there(&self, winner: &VolumeEntry, copies: &BTreeMap<u16, VolumeEntry>) -> bool {
+        let is_without = |ssd: &u16| {
+            let Phase::Starting(start) = &self.phase else { return false };
+            start.is_degraded() && start.without.contains(ssd)
+        };
+        self.members.all().iter().all(|ssd| is_without(ssd) || copies.get(ssd) == Some(winner))
+    }
+
     /// Serves once no round of the start is under way. Changes that an SSD still did not take are repeated
     /// while serving.
     pub(in crate::core) fn start_reconciled(&mut self) {
         let reconciling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Reconcile);
         if reconciling && self.volumes.values().all(|v| v.round.is_none()) {
+            let without = self.members_without();
             self.phase = Phase::Serving;
             self.effects.push_back(Effect::Serving);
             self.changes.found_fewest = None;
             self.follow_fills(self.now);
-            for (ssd, why) in self.changes.take_presumed() {
+            for (ssd, why) in self.changes.take_presumed().into_iter().chain(without) {
                 self.ssd_without(ssd, why);
             }
             self.ask_who_they_are();

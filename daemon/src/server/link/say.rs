@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The commands that a link sends to its SSD: those of the core, and one question of its own.
+//! The commands that a link sends to its SSD: those of the core, and questions of its own.
 
 use crate::core::Answer;
-use crate::port::Talk;
+use crate::openings::{Opened, Uuid};
+use crate::port::{Talk, refusal};
 use gnstor_fabric::admin::{Ask, ChannelError, Data, Dialogue, Reply};
 use gnstor_proto::log_page::{self, FLASH_DAMAGED, FLASH_FILLING, FLASH_MAGIC, FlashPage};
-use gnstor_proto::status::Status;
+use gnstor_proto::ssd_identity::KnownOpening;
+use gnstor_proto::status::{Refusal, Status};
 use zerocopy::FromBytes;
 
 #[derive(Debug)]
@@ -14,6 +16,10 @@ pub(super) enum Say {
     Command(Talk),
     /// Asks for the SSD's condition.
     Look,
+    /// Asks who the SSD is.
+    Who(Talk),
+    /// Says which number of openings the daemon knows.
+    Opening(KnownOpening),
 }
 
 /// The condition that an SSD reports while it serves.
@@ -30,8 +36,15 @@ pub(super) enum Said {
     Answer(Answer),
     /// `None`: the SSD does not say.
     Condition(Option<Condition>),
+    /// The SSD's uuid; `None`: it states none.
+    Who(Option<Uuid>),
+    /// How often the SSD says that it was opened, and the number that it was told. `Err`: it does not say so
+    /// now.
+    Opening(Result<Opened, Option<Refusal>>, u32),
     /// The question was not answered.
     Unheard,
+    /// A question about openings was not answered.
+    NotOpened,
 }
 
 impl Dialogue for Say {
@@ -40,13 +53,14 @@ impl Dialogue for Say {
     fn order(&self) -> Option<u64> {
         match self {
             Self::Command(talk) => talk.order(),
-            Self::Look => None,
+            Self::Look | Self::Who(_) | Self::Opening(_) => None,
         }
     }
 
     fn ask(&self) -> Ask {
         match self {
-            Self::Command(talk) => talk.ask(),
+            Self::Command(talk) | Self::Who(talk) => talk.ask(),
+            Self::Opening(known) => Ask { sqe: known.command(), data: Data::None },
             Self::Look => {
                 let bytes = size_of::<FlashPage>();
                 let sqe = log_page::get_log(log_page::FLASH, u32::try_from(bytes).expect("a small page"));
@@ -58,6 +72,16 @@ impl Dialogue for Say {
     fn replied(&mut self, reply: Reply) -> Option<Said> {
         match self {
             Self::Command(talk) => talk.replied(reply).map(Said::Answer),
+            Self::Who(talk) => talk.replied(reply).map(|answer| match answer {
+                Answer::Says(says) => Said::Who(says.map(|says| says.uuid)),
+                _ => Said::NotOpened,
+            }),
+            Self::Opening(KnownOpening(known)) => {
+                let is_success = Status(reply.cqe.status_word()).is_success();
+                let (number, start) = (reply.cqe.dw0.get(), reply.cqe.dw1.get());
+                let says = if is_success { Ok(Opened { number, start }) } else { Err(refusal(&reply.cqe)) };
+                Some(Said::Opening(says, *known))
+            }
             Self::Look => {
                 let page = FlashPage::read_from_bytes(&reply.data).ok();
                 let is_success = Status(reply.cqe.status_word()).is_success();
@@ -75,6 +99,7 @@ impl Dialogue for Say {
         match self {
             Self::Command(talk) => Said::Answer(talk.lost(error)),
             Self::Look => Said::Unheard,
+            Self::Who(_) | Self::Opening(_) => Said::NotOpened,
         }
     }
 }

@@ -130,6 +130,7 @@ fn attend(link: &mut Link, now: u64) -> (Vec<(u64, Answer)>, Vec<News>) {
         match output {
             Output::Answer(id, answer) => answers.push((id.0, answer)),
             Output::News(told) => news.push(told),
+            Output::Keep(..) => panic!("this link compares no numbers"),
             Output::Dial(mut reconnect) => {
                 let outcome = reconnect();
                 link.dialled(now, reconnect, outcome);

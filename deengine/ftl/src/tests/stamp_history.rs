@@ -55,6 +55,21 @@ fn a_history_that_was_loaded_is_the_one_that_was_recorded() {
 }
 
 #[test]
+fn a_lower_stamp_of_a_repair_counts_after_a_restore_too() {
+    let _deadline = crate::tests::deadline();
+    for before in [0, 1, 4094, 4095, 8190u32] {
+        let mut history = StampHistory::default();
+        (0..before).for_each(|vba| history.load(100 + vba, stamp(1)));
+        for stamp in [stamp(7), stamp(3), Stamp::default()] {
+            history.load(5, stamp);
+        }
+        history.load(6, stamp(4));
+        history.link_all();
+        assert_eq!([history.held(5), history.held(6)], [Some(Stamp::default()), Some(stamp(4))], "{before}");
+    }
+}
+
+#[test]
 fn lookups_agree_with_a_list_however_old_a_chain_is() {
     let _deadline = crate::tests::deadline();
     // Few blocks are written often, many once, and some are looked up many laps later.

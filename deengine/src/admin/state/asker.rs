@@ -28,6 +28,18 @@ pub(in crate::admin) const UNANSWERED: usize = 4;
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 
+/// What the daemon knows of this start of an SSD whose map names no voters.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(in crate::admin) enum ByDaemon {
+    /// The SSD has not counted this start, and serves without a daemon.
+    #[default]
+    NotAsked,
+    /// The SSD has not counted this start, and serves nothing before a daemon knows of it.
+    Awaited,
+    /// The SSD has counted this start. It serves nothing before the daemon holds the number, if so.
+    Counted { awaited: bool },
+}
+
 /// State of this SSD's questions for its lease.
 #[derive(Debug, Default)]
 pub(in crate::admin) struct Asker {
@@ -39,6 +51,10 @@ pub(in crate::admin) struct Asker {
     pub(in crate::admin) next_at: Time,
     /// Whether it asks with a number of openings of this start.
     pub(in crate::admin) stage: Stage,
+    /// Names this start to the daemon; 0: it has no name.
+    pub(in crate::admin) start: u32,
+    /// Where no SSDs vote: whether the daemon has heard the number of this start.
+    pub(in crate::admin) by_daemon: ByDaemon,
     /// Questions without an answer.
     pub(in crate::admin) open: BTreeMap<AskId, Buffer>,
 }

@@ -28,7 +28,9 @@ pub(in crate::admin) enum Change {
     Heard { ask: LeaseAsk },
     /// The SSD's own number of openings rises.
     Raise,
-    /// The SSD's content is an older image: a voter knows this number.
+    /// OPENING: the SSD's own number of openings rises for the daemon.
+    Open,
+    /// The SSD's content is an older image: a voter or the daemon knows this number.
     Older { known: Opening },
     /// ACTIVATE.
     Activate { data: Vec<u8> },
@@ -51,6 +53,7 @@ pub(in crate::admin) enum Begun {
     Hold(ToHold),
     Heard(LeaseAsk),
     Raise,
+    Open,
     Older,
     Lease {
         term: u64,

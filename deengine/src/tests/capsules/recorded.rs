@@ -8,6 +8,7 @@ use gnstor_proto::nvme::SQE_BYTES;
 use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::repair::SettleData;
 use gnstor_proto::scrub::{Order, RepairOrder};
+use gnstor_proto::ssd_identity::KnownOpening;
 use gnstor_proto::voting::{Activation, Ask, Hold, MapName, TermTake, map_digest};
 
 pub(super) const CORPUS: &[u8] = include_bytes!("../../../../tests/hostile/corpus/capsules.bin");
@@ -166,6 +167,8 @@ fn recorded() -> Vec<Vec<u8>> {
     alone.with_data(opcode::MAP_SET, &[&map[..], &[0; 3]].concat()[..map.len().next_multiple_of(4)]);
     let renew = Sqe { cdw2: 1.into(), cdw12: 5000.into(), cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) };
     alone.both(DAEMON, renew, &[], |sqe| sqe.cdw12 = 1.into());
+    let opening = Sqe { flags: sqe(0).flags, ..KnownOpening(0).command() };
+    alone.both(DAEMON, opening, &[], elsewhere);
 
     let fleet = voting::voted(&[0]);
     let mut voter = Recorder { harness: target(true, &fleet), inputs: alone.inputs };

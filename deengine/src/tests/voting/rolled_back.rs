@@ -6,7 +6,7 @@ use super::super::images::{Disk, end};
 use super::*;
 
 /// The SSD's own map, by which these vote.
-fn naming(harness: &Harness, voters: &[u16]) -> FleetMap3 {
+pub(super) fn naming(harness: &Harness, voters: &[u16]) -> FleetMap3 {
     let mut map = voted(voters);
     let identity = harness.ssd().identity();
     (map.ssds[0].uuid, map.ssds[0].incarnation) = (identity.uuid, identity.incarnation);
@@ -14,7 +14,7 @@ fn naming(harness: &Harness, voters: &[u16]) -> FleetMap3 {
 }
 
 /// An SSD with a volume; these vote.
-fn made(disk: &Disk, voters: &[u16]) -> Harness {
+pub(super) fn made(disk: &Disk, voters: &[u16]) -> Harness {
     let mut harness = disk.start();
     let map = naming(&harness, voters);
     assert_eq!(refusal(&harness.set_map(&map)), None);
@@ -24,22 +24,23 @@ fn made(disk: &Disk, voters: &[u16]) -> Harness {
 }
 
 /// The SSD starts from its file, and knows its map.
-fn started(disk: &Disk) -> Harness {
+pub(super) fn started(disk: &Disk) -> Harness {
     let mut harness = disk.start();
     harness.map_epoch = 1;
     harness
 }
 
 /// The writer gets its lease from the daemon again, and writes.
-fn write_again(harness: &mut Harness, tag: u64) {
+pub(super) fn write_again(harness: &mut Harness, tag: u64) {
     let cid = harness.chmod(|entry| (entry.replicas, entry.lease_epoch) = (2, LEASE));
     harness.step_to(harness.now + Span::from_ms(1));
     assert_eq!(harness.take(DAEMON, cid).map(|cqe| refusal(&cqe)), Some(None));
     assert_eq!(refusal(&harness.write(3, &[tag])), None);
 }
 
+/// A daemon holds the numbers of openings, and an SSD process waits for it (`by_daemon.rs`).
 #[test]
-fn an_older_image_is_served_where_the_map_names_no_voters() {
+fn an_older_image_is_served_where_the_map_names_no_voters_and_no_daemon_is_waited_for() {
     let disk = Disk::new();
     let mut harness = made(&disk, &[]);
     assert_eq!(refusal(&harness.write(3, &[1])), None);

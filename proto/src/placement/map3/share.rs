@@ -6,7 +6,8 @@
 //!   one in five of each column    [4] [1]   [1] [4]   [2] [3]   [3] [0]   [0] [2]
 //! ```
 //! Each column of places is judged by itself: a volume of r replicas uses the first r. An SSD gives what it
-//! has above its own share. Which rows these are is drawn. So no more places move than the SSD gets.
+//! has above its own share. Which rows these are is drawn. So no more places move than the SSD gets. In a row
+//! in which the SSD has only a place that no volume uses, it gives that one up for one with data.
 
 use super::{FleetMap3, Row3};
 use crate::placement::mix64;
@@ -15,9 +16,10 @@ use alloc::vec::Vec;
 
 impl FleetMap3 {
     /// For each row the place that the SSD takes over, if there is one. `weights` has the weight of each SSD;
-    /// one with 0 has no share. Only places that serve are taken over, in rows where the SSD is not and where
-    /// no other SSD comes in. The first places of a row, which volumes use, get no fewer nodes.
-    pub fn share(&self, ssd: u16, weights: &[u32]) -> Vec<Option<u8>> {
+    /// one with 0 has no share. Only places that serve are taken over. The SSD has no copy there of a volume
+    /// of up to `most` replicas, and no other SSD comes in. The first places of a row, which volumes use, get
+    /// no fewer nodes.
+    pub fn share(&self, ssd: u16, weights: &[u32], most: u8) -> Vec<Option<u8>> {
         let mut taken = vec![None; self.rows.len()];
         let all: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         let Some(own) = weights.get(usize::from(ssd)).copied().filter(|&own| own > 0) else { return taken };
@@ -39,8 +41,8 @@ impl FleetMap3 {
             let above: Vec<u64> = has.iter().enumerate().map(above).collect();
             let mut gives = divided(wants, &above);
             for &row in &order {
-                let of =
-                    taken[row].is_none().then(|| self.may_take_over(ssd, &self.rows[row], column)).flatten();
+                let may_take_over = || self.may_take_over(ssd, &self.rows[row], column, most);
+                let of = taken[row].is_none().then(may_take_over).flatten();
                 let Some(left) = of.and_then(|of| gives.get_mut(usize::from(of))).filter(|left| **left > 0)
                 else {
                     continue;
@@ -61,18 +63,27 @@ impl FleetMap3 {
     }
 
     /// The SSD of a place that this one may take over.
-    fn may_take_over(&self, ssd: u16, row: &Row3, column: usize) -> Option<u16> {
+    fn may_take_over(&self, ssd: u16, row: &Row3, column: usize, most: u8) -> Option<u16> {
         let place = row.places[column].filter(|place| !place.filling && row.incoming.is_none())?;
-        let is_there = row.places.iter().flatten().any(|at| at.ssd == ssd);
+        let own = row.places.iter().position(|at| at.is_some_and(|at| at.ssd == ssd));
+        let is_there = own.is_some_and(|own| column >= usize::from(most) || own < row.used(most));
         let node = |ssd: u16| self.ssds.get(usize::from(ssd)).map(|known| known.node);
         let is_on = |of: u16, replicas: usize| {
             let others = row.places[..replicas].iter().enumerate().filter(|(at, _)| *at != column);
-            others.into_iter().any(|(_, at)| at.is_some_and(|at| node(at.ssd) == node(of)))
+            others.into_iter().any(|(_, at)| at.is_some_and(|at| at.ssd != ssd && node(at.ssd) == node(of)))
         };
         // A volume of fewer replicas than the row has places uses the first ones.
         let keeps_nodes = (column + 1..=row.places.len())
             .all(|replicas| !is_on(ssd, replicas) || is_on(place.ssd, replicas));
         (!is_there && keeps_nodes).then_some(place.ssd)
+    }
+}
+
+impl Row3 {
+    /// Number of places that count as used by volumes of up to `most` replicas: at least one of them serves.
+    fn used(&self, most: u8) -> usize {
+        let serves = self.places.iter().position(|place| place.is_some_and(|place| !place.filling));
+        serves.map_or(0, |at| at + 1).max(usize::from(most))
     }
 }
 
@@ -131,7 +142,7 @@ mod tests {
             let map = joined(ssds, 1024, 7, u16::try_from(ssds).unwrap());
             let joins = u16::try_from(ssds).unwrap();
             let weights = vec![WHOLE; ssds + 1];
-            let after = taken_over(&map, joins, &map.share(joins, &weights));
+            let after = taken_over(&map, joins, &map.share(joins, &weights, 2));
             for at in 0..usize::from(map.width) {
                 let fair = 1024 / (ssds + 1);
                 let has: Vec<usize> = (0..=joins).map(|ssd| column(&after, ssd, at)).collect();
@@ -139,7 +150,7 @@ mod tests {
                 assert!(has.iter().all(|&has| has <= fair + 8), "{ssds} SSDs, column {at}: {has:?}");
             }
             after.check().unwrap();
-            assert!(after.share(joins, &weights).iter().all(Option::is_none), "it has its share");
+            assert!(after.share(joins, &weights, 2).iter().all(Option::is_none), "it has its share");
         }
     }
 
@@ -149,10 +160,10 @@ mod tests {
         let map = joined(4, 4096, 3, 4);
         let places = |weight| {
             let weights = [WHOLE, WHOLE, WHOLE, WHOLE, weight];
-            map.share(4, &weights).iter().flatten().count()
+            map.share(4, &weights, 2).iter().flatten().count()
         };
         assert_eq!((places(WHOLE / 2), places(0)), (4 * (4096 / 9), 0));
-        assert_eq!(map.share(9, &[WHOLE; 5]).iter().flatten().count(), 0, "there is no such SSD");
+        assert_eq!(map.share(9, &[WHOLE; 5], 2).iter().flatten().count(), 0, "there is no such SSD");
     }
 
     #[test]
@@ -165,7 +176,7 @@ mod tests {
         for row in &mut map.rows[32..] {
             row.incoming = Some(Incoming3 { ssd: 4, place: 0 });
         }
-        assert!(map.share(4, &[WHOLE; 5]).iter().all(Option::is_none));
+        assert!(map.share(4, &[WHOLE; 5], 2).iter().all(Option::is_none));
     }
 
     /// Nodes of the first places, which a volume of so many replicas uses.
@@ -192,7 +203,7 @@ mod tests {
             let joins = u16::try_from(ssds).unwrap();
             let equal = vec![WHOLE; ssds + 1];
             for weights in [&weights[..=ssds], &equal] {
-                let taken = map.share(joins, weights);
+                let taken = map.share(joins, weights, 2);
                 let after = taken_over(&map, joins, &taken);
                 prop_assert_eq!(after.check(), Ok(()), "no SSD is in a row twice");
                 let moved = taken.iter().flatten().count();
@@ -207,7 +218,7 @@ mod tests {
                 }
             }
             // The bound of an array in which each SSD weighs the same.
-            let moved = map.share(joins, &equal).iter().flatten().count();
+            let moved = map.share(joins, &equal, 2).iter().flatten().count();
             prop_assert!(2 * moved * (ssds + 1) <= 3 * map.rows.len() * usize::from(map.width));
         }
     }

@@ -23,6 +23,13 @@ impl History {
         named.map(|(life, volume)| (volume.deletes += 1, *life).1).collect()
     }
 
+    /// A Delete that has begun may delete this one, too.
+    pub(in crate::survive) fn may_die(&mut self, life: Life) {
+        if let Some(volume) = self.volumes.get_mut(&life) {
+            volume.deletes += 1;
+        }
+    }
+
     /// A Delete has ended, and deleted none of them.
     pub(in crate::survive) fn delete_ends(&mut self, lives: &[Life]) {
         for life in lives {

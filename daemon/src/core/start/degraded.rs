@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The start of an array whose map names no voters, without some of its members.
+//!
+//! ```text
+//!   Maps   SSD 0: format 2   SSD 1: format 2   SSD 2: not there for 2 s, or without a map beside volumes
+//!   then   0 and 1 take the map with a new term, and their tables are read; 2 counts as away
+//! ```
+//! Each change of a volume is on all members before its caller hears of it. So the table of one member that
+//! is there has all volumes. Each write is on all copies before it is acknowledged, so each copy that is
+//! there is right. While a member is away the daemon changes no volume but the list of its readers, as after
+//! a loss while it serves. So two daemons that reach different members grant no two write leases. The members
+//! know the higher term when they are reached again, and refuse the other daemon.
+//!
+//! A member that is reached, and does not answer, is waited for. It may have taken a newer map.
+
+use super::elect::Reach;
+use super::{Progress, Start, Step};
+use crate::core::Core;
+use gnstor_proto::placement::AnyMap;
+use std::collections::BTreeSet;
+
+/// Why a member without a fleet map stays away from an array with volumes.
+pub(in crate::core) const WITHOUT_A_MAP: &str = "it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
+     again by this version: put the old one back";
+
+/// How much further than the next term a start without some members goes.
+pub(super) fn apart(instance: u64) -> u32 {
+    // Two daemons draw the same one of 2^31 numbers as good as never.
+    u32::try_from(instance % (1 << 31)).unwrap_or_default()
+}
+
+impl Start {
+    /// The start goes on without members of a map of format 2.
+    pub(super) fn is_degraded(&self) -> bool {
+        !self.without.is_empty() && matches!(self.newest(), Some(AnyMap::Two(_)))
+    }
+
+    /// Whether the members that have not answered are all known not to be there, and others are.
+    pub(super) fn may_do_without_others(&self, answered: &BTreeSet<u16>) -> bool {
+        let may = matches!(self.step, Step::Maps | Step::Survey | Step::Says | Step::Publish | Step::Tables);
+        let silent = |probe: &&super::Probe| probe.progress != Progress::Answered;
+        let has_map = |ssd: &u16| self.probes.get(usize::from(*ssd)).is_some_and(|probe| probe.map.is_some());
+        may && answered.iter().any(has_map)
+            && self.probes.iter().filter(silent).all(|probe| probe.reach == Reach::None)
+    }
+
+    /// Goes on without the members that have no map, if another one has a map of format 2.
+    pub(super) fn go_on_without_mapless(&mut self) -> bool {
+        let Some(map @ AnyMap::Two(_)) = self.newest() else { return false };
+        let members = super::members_of(map);
+        let is_mapless =
+            |ssd: &u16| self.probes.get(usize::from(*ssd)).is_some_and(|probe| probe.map.is_none());
+        let mapless: BTreeSet<u16> = members.into_iter().filter(is_mapless).collect();
+        for &ssd in &mapless {
+            self.probes[usize::from(ssd)].trouble = Some(WITHOUT_A_MAP.into());
+        }
+        self.without.extend(&mapless);
+        self.mapless = mapless;
+        !self.mapless.is_empty()
+    }
+}
+
+impl Core {
+    /// The members without which a start in format 2 goes on, and why.
+    pub(super) fn members_without(&self) -> Vec<(u16, String)> {
+        let crate::core::Phase::Starting(start) = &self.phase else { return Vec::new() };
+        if !start.is_degraded() {
+            return Vec::new();
+        }
+        let mut missing = self.members.missing(false);
+        let why = |ssd: u16| {
+            let trouble = start.probes.get(usize::from(ssd)).and_then(|probe| probe.trouble.clone());
+            let known = trouble.filter(|_| start.mapless.contains(&ssd));
+            let why = known.or_else(|| missing.remove(&ssd));
+            (ssd, why.unwrap_or_else(|| "it does not answer".into()))
+        };
+        start.without.iter().copied().map(why).collect()
+    }
+}
