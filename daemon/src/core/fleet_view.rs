@@ -7,7 +7,7 @@ use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3, Vote};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::MAX_REPLICAS;
 use std::collections::BTreeSet;
@@ -114,6 +114,13 @@ struct Counts {
 /// Why an operator's wish is refused: a sentence with the remedy.
 pub type Refusal = String;
 
+/// The SSDs whose copies merge, for volumes of this number of replicas (rule 17).
+fn merging(row: &Row3, replicas: usize) -> Vec<u16> {
+    let places: Vec<_> = row.places.iter().take(replicas).flatten().collect();
+    let merges = places.len() > 1 && places.iter().all(|place| place.filling);
+    places.into_iter().filter(|_| merges).map(|place| place.ssd).collect()
+}
+
 impl Core {
     /// The state of the fleet; `None` while there is no map.
     pub fn fleet(&self) -> Option<FleetStatus> {
@@ -156,12 +163,7 @@ impl Core {
             // A volume of r replicas has its copies at the places below r.
             let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
             let mut alone: BTreeSet<u16> = alone.flat_map(serve).collect();
-            for most in fewest..=usize::from(replicas) {
-                let fills = row.places.iter().take(most).flatten().filter(|place| place.filling);
-                if serve(most).next().is_none() && fills.clone().count() > 1 {
-                    alone.extend(fills.map(|place| place.ssd));
-                }
-            }
+            alone.extend((fewest..=usize::from(replicas)).flat_map(|most| merging(row, most)));
             for ssd in alone {
                 counts[usize::from(ssd)].last_copies += 1;
             }
