@@ -215,7 +215,7 @@ where
     F: Future<Output = Result<T, tonic::Status>>,
 {
     let (runtime, caller) = caller(args)?;
-    Ok(runtime.block_on(caller.call(body)).map_err(|failed| failed.error)?)
+    runtime.block_on(caller.call(body)).map_err(|failed| failed.error)
 }
 
 /// Makes a call that may be repeated: where its connection is cut, it is made again, within the time of one

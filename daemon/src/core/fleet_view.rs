@@ -111,14 +111,15 @@ struct Counts {
     last_copies: u32,
 }
 
-/// The SSDs that merge their copies, where several of the first places fill and none serves (rule 17).
-fn merging(row: &Row3, most: usize) -> impl Iterator<Item = u16> {
-    let fills = row.places.iter().take(most).flatten().filter(|place| place.filling);
-    fills.clone().filter(move |_| fills.clone().count() > 1).map(|place| place.ssd)
-}
-
 /// Why an operator's wish is refused: a sentence with the remedy.
 pub type Refusal = String;
+
+/// The SSDs whose copies merge, for volumes of this number of replicas (rule 17).
+fn merging(row: &Row3, replicas: usize) -> Vec<u16> {
+    let places: Vec<_> = row.places.iter().take(replicas).flatten().collect();
+    let merges = places.len() > 1 && places.iter().all(|place| place.filling);
+    places.into_iter().filter(|_| merges).map(|place| place.ssd).collect()
+}
 
 impl Core {
     /// The state of the fleet; `None` while there is no map.
@@ -162,8 +163,7 @@ impl Core {
             // A volume of r replicas has its copies at the places below r.
             let numbers = fewest..=usize::from(replicas);
             let alone = numbers.clone().filter(|&most| serve(most).count() == 1).flat_map(serve);
-            let dark = numbers.filter(|&most| serve(most).next().is_none());
-            let alone: BTreeSet<u16> = alone.chain(dark.flat_map(|most| merging(row, most))).collect();
+            let alone: BTreeSet<u16> = alone.chain(numbers.flat_map(|most| merging(row, most))).collect();
             alone.into_iter().for_each(|ssd| counts[usize::from(ssd)].last_copies += 1);
         }
         let ssds = (0u16..)

@@ -28,7 +28,6 @@ mod gone;
 mod reconcile;
 mod waits;
 
-use super::members::members_of;
 use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
 pub(super) use degraded::WITHOUT_A_MAP;
 pub(super) use elect::as_known;

@@ -129,6 +129,21 @@ impl Rules {
         unchecked
     }
 
+    /// The map, if it is the request's and this SSD serves by it.
+    fn serving_fleet(&self, now: Time, lease_end: Time, map_epoch: u32) -> Result<&Fleet, Refused> {
+        let fleet = self.fleet.as_deref().ok_or(Refusal::NotServing)?;
+        if fleet.needs_salvage() {
+            // It has no lease. The client is told what helps.
+            fleet.check_epoch(map_epoch)?;
+            return Err(Refused::at(Refusal::NeedsSalvage, fleet.map().wire_epoch()));
+        }
+        if !runs(lease_end, now) {
+            return Err(Refusal::NotServing.into());
+        }
+        fleet.check_epoch(map_epoch)?;
+        if fleet.serves() { Ok(fleet) } else { Err(Refusal::NotServing.into()) }
+    }
+
     /// Slot and rules of the volume, if the request is allowed.
     pub(super) fn check(
         &self,
@@ -144,19 +159,7 @@ impl Rules {
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());
         }
-        let fleet = self.fleet.as_deref().ok_or(Refusal::NotServing)?;
-        if fleet.needs_salvage() {
-            // It has no lease. The client is told what helps.
-            fleet.check_epoch(request.map_epoch)?;
-            return Err(Refused::at(Refusal::NeedsSalvage, fleet.map().wire_epoch()));
-        }
-        if !runs(lease_end, now) {
-            return Err(Refusal::NotServing.into());
-        }
-        fleet.check_epoch(request.map_epoch)?;
-        if !fleet.serves() {
-            return Err(Refusal::NotServing.into());
-        }
+        let fleet = self.serving_fleet(now, lease_end, request.map_epoch)?;
         let (slot, volume) = self.find(vid).ok_or(Refusal::UnknownVolume)?;
         let entry = &volume.entry;
         if entry.deleting {

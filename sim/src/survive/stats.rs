@@ -9,7 +9,7 @@ pub const ENOUGH: u64 = 1_000;
 
 /// The refusals that clients of these worlds get. Others need what is not here: full SSDs, authentication,
 /// operators' commands. Some are too rare to be asked for.
-const REFUSED: [Refusal; 12] = [
+const REFUSED: [Refusal; 11] = [
     Refusal::UnknownVolume,
     Refusal::NotAReader,
     Refusal::LeaseExpired,
@@ -21,7 +21,6 @@ const REFUSED: [Refusal; 12] = [
     Refusal::BadChecksum,
     Refusal::Deleting,
     Refusal::GroupWaits,
-    Refusal::NeedsSalvage,
 ];
 
 /// A fault that happened.

@@ -16,6 +16,7 @@
 use super::elect::Reach;
 use super::{Progress, Start, Step};
 use crate::core::Core;
+use crate::core::members::members_of;
 use gnstor_proto::placement::AnyMap;
 use std::collections::BTreeSet;
 
@@ -47,7 +48,7 @@ impl Start {
     /// Goes on without the members that have no map, if another one has a map of format 2.
     pub(super) fn go_on_without_mapless(&mut self) -> bool {
         let Some(map @ AnyMap::Two(_)) = self.newest() else { return false };
-        let members = super::members_of(map);
+        let members = members_of(map);
         let is_mapless =
             |ssd: &u16| self.probes.get(usize::from(*ssd)).is_some_and(|probe| probe.map.is_none());
         let mapless: BTreeSet<u16> = members.into_iter().filter(is_mapless).collect();
