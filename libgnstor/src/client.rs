@@ -105,7 +105,7 @@ pub struct Client {
 }
 
 /// The SSDs of a map. The list may have one more, that joins.
-fn of_map(map: &AnyMap, list: Vec<grpc::Ssd>) -> Result<Vec<SsdInfo>, Error> {
+fn of_map(map: &AnyMap, list: Vec<gnstor_proto::grpc::Ssd>) -> Result<Vec<SsdInfo>, Error> {
     if list.len() < map.count() {
         let (named, listed) = (map.count(), list.len());
         return Err(Error::Protocol(format!("{named} SSDs in the map, {listed} in the list")));

@@ -89,6 +89,7 @@ fn carry(client: TcpStream, daemon: TcpStream, at: Option<u32>, cuts: Arc<Atomic
 }
 
 /// Passes the daemon's frames on, until the first one of the answer to call `at`.
+#[expect(clippy::big_endian_bytes, reason = "lengths and streams of HTTP/2 are big-endian")]
 fn answers(mut client: &TcpStream, mut daemon: &TcpStream, at: Option<u32>) -> std::io::Result<()> {
     // Calls have the streams 1, 3, 5 and so on.
     let stream = at.map(|nth| 2 * nth - 1);
