@@ -65,9 +65,12 @@ pub enum FleetCommand {
     },
     /// Where all copies of some blocks lost writes: merge them, so that the newest ones serve again
     #[command(after_help = concat!(
-        "For an array whose SSDs all lost their power without a dump. Each SSD that has a last copy must be\n",
-        "there. Of each block the newest write wins that an SSD kept. What was flushed is kept; what no SSD\n",
-        "kept is lost, and `gnstor volume list` notes the time.",
+        "For an array whose SSDs all lost their power without a dump. Each SSD that has a last copy must be ",
+        "there. Of each block the newest write wins that an SSD kept. What was flushed is kept; what no SSD ",
+        "kept is lost, and `gnstor volume list` notes the time.\n\n",
+        "Examples:\n",
+        "  gnstor fleet salvage --dry-run\n",
+        "  gnstor fleet salvage --yes",
     ))]
     Salvage {
         /// Only show what would be merged

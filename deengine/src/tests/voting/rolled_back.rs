@@ -35,7 +35,10 @@ pub(super) fn write_again(harness: &mut Harness, tag: u64) {
     let cid = harness.chmod(|entry| (entry.replicas, entry.lease_epoch) = (2, LEASE));
     harness.step_to(harness.now + Span::from_ms(1));
     assert_eq!(harness.take(DAEMON, cid).map(|cqe| refusal(&cqe)), Some(None));
-    assert_eq!(refusal(&harness.write(3, &[tag])), None);
+    // Each harness counts its sequences from 1. The stamp of the first write is known, so it is not applied.
+    for _ in 0..2 {
+        assert_eq!(refusal(&harness.write(3, &[tag])), None);
+    }
 }
 
 /// A daemon holds the numbers of openings, and an SSD process waits for it (`by_daemon.rs`).
