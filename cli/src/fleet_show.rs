@@ -83,11 +83,15 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
         let absent = fleet.ssds.iter().filter(|ssd| ssd.state() == SsdState::Absent);
         let mut back: Vec<u32> = absent.chain(gone().filter(is_lost)).map(|ssd| ssd.index).collect();
         back.dedup();
+        let remedy = match back.is_empty() {
+            true => "their copies are being merged: keep all SSDs running (gnstor fleet salvage)".into(),
+            false => {
+                format!("bring SSD {} back (start it again, or gnstor fleet resume)", list(back.into_iter()))
+            }
+        };
         return Health::Unavailable(format!(
-            "{} of {all} groups have no copy that serves: their blocks cannot be read or written; bring SSD {} \
-             back (start it again, or gnstor fleet resume)",
-            grouped(waits),
-            list(back.into_iter())
+            "{} of {all} groups have no copy that serves: their blocks cannot be read or written; {remedy}",
+            grouped(waits)
         ));
     }
     let wanted = usize::try_from(fleet.replicas).unwrap_or(0);

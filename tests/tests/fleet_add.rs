@@ -155,7 +155,7 @@ fn read_again(mut four: Four, fifth: SsdProcess, busy: &[u8], still: &[u8]) {
     let now = until(&up, "the next daemon knows all", |now| now["state"] == "healthy");
     assert_eq!(now["ssds"][4]["address"], fifth.address().as_str(), "{now:#}");
     assert_eq!(now["ssds"].as_array().map(Vec::len), Some(5));
-    assert_eq!(counted(&up), (5 * SSD_BYTES, vec![]), "it has said how large it is");
+    until(&up, "each SSD has said how large it is", |_| counted(&up) == (5 * SSD_BYTES, vec![]));
     let guest = Guest::connect_for(&up.daemon, "later", PATIENCE);
     assert_eq!(guest.client.ssds().len(), 5);
     for (name, data) in [("busy", busy), ("still", still)] {

@@ -46,6 +46,11 @@ impl Three {
         self.path(&format!("array/ssd-{index}.gns"))
     }
 
+    /// The daemon knows no number of any file: files that are all older images are served.
+    fn forget_openings(&self) {
+        std::fs::remove_file(self.path("array/openings")).expect("the daemon's file");
+    }
+
     fn start(&self) -> Up {
         Up::start_as(&[&STAYS[..], &["--data", &self.text("array")]].concat())
     }
@@ -210,8 +215,10 @@ fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_v
     });
 }
 
-/// Gives the files of an array the format from before arrays had numbers: only each SSD's own counts.
+/// Gives the files of an array the format from before arrays had numbers: only each SSD's own counts, and the
+/// daemon has no file.
 fn take_number(array: &Three) {
+    array.forget_openings();
     for index in 0..3 {
         let path = array.ssd(index);
         let info = Ssd::describe(&path).expect("a data file");
@@ -306,6 +313,7 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
             for index in 0..3 {
                 std::fs::copy(pristine(index), three.ssd(index)).expect("a copy");
             }
+            three.forget_openings();
             OpenOptions::new().write(true).open(&file).and_then(|file| file.set_len(to)).expect("a length");
             if bytes > 0 {
                 spoil(&file, SYSTEM_AT + from, bytes);

@@ -14,7 +14,7 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::{Refusal, Status};
 use gnstor_proto::vendor::opcode;
-use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, SsdProcess, Up, gnstor, run_for};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, SsdProcess, Up, gnstor, run_for, until};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::{any_port, assert_same, node, options, pattern, small_config, volume, within};
@@ -213,13 +213,16 @@ fn separate_processes_share_the_key_in_a_file() {
         let first = array();
         std::fs::write(path("in"), pattern(3, 100_000)).expect("a file");
         first.cp(&[&path("in"), "gn://v"]).worked();
-        let before = first.volume(&["list", "--json"]).stdout;
+        // The volume is settled when its writer has ended, a moment later.
+        let list = |up: &Up| up.volume(&["list", "--json"]).json();
+        until("it is settled", || list(&first)[0]["unsettled"] == false);
+        let before = list(&first);
         first.end("-TERM");
         // Rogue daemons, without a key and with another one, change nothing.
         up(&[]).failed(&["asks who this host is"]);
         up(&["--manager-key", &other]).failed(&["does not know the secret"]);
         let up = array();
-        assert_eq!(up.volume(&["list", "--json"]).stdout, before);
+        assert_eq!(list(&up), before);
         up.cp(&["gn://v", &path("out")]).worked();
         assert_same("copied out", &std::fs::read(path("out")).expect("it is there"), &pattern(3, 100_000));
         let list = up.volume(&["list", "--json"]);
