@@ -75,9 +75,10 @@ fn however_the_questions_come_each_copy_is_the_newest_there_was() {
         let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 0]));
         for sequence in 1..400 {
             let vba = u32::try_from(draw(&mut state) % 100).expect("few");
-            let change = if draw(&mut state) % 5 == 0 { trim(vba, sequence) } else { put(vba, sequence) };
+            let change =
+                if draw(&mut state).is_multiple_of(5) { trim(vba, sequence) } else { put(vba, sequence) };
             for ssd in 0..3 {
-                if draw(&mut state) % 3 > 0 {
+                if !draw(&mut state).is_multiple_of(3) {
                     world.send_all(&[ssd], change);
                 }
             }
