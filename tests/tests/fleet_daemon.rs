@@ -321,7 +321,9 @@ fn a_killed_ssd_that_starts_again_gets_its_places_while_a_client_writes() {
         array.kill(3);
         let took = array.until("SSD 3 is dropped", |map| map.ssds[3].state == State3::Out);
         eprintln!("dropped {took:?} after the kill");
-        volume(&guest.client, "w", BYTES as u64, 2);
+        // The SSDs have the map a moment before the daemon goes by it.
+        let options = CreateOptions { capacity_bytes: BYTES as u64, replicas: 2, ..CreateOptions::default() };
+        gnstor_tests::command::until("a volume is made", || guest.client.create("w", &options).is_ok());
         array.restart(3);
         let took = array.until("SSD 3 has places", |map| map.ssds[3].state == State3::In);
         eprintln!("given places {took:?} after it served");
