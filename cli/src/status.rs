@@ -185,11 +185,18 @@ fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
     let down = ssd.down.as_deref().map(|why| is_down(fleet, ssd, why));
     let absent = ssd.is_absent.then(|| Problem {
         what: format!(
-            "SSD {index} is absent: it has the last copy of some blocks, which can be neither read nor written"
+            "SSD {index} is absent: it has the last copy of some blocks, which can be neither read nor \
+             written"
         ),
-        action: format!("start it again if it is down, or gnstor fleet resume {index}; gnstor fleet show says more"),
+        // As it is, it may lack what other copies have.
+        action: match ssd.is_lossy {
+            true => "gnstor fleet salvage --dry-run says what can be merged with the other copies".into(),
+            false => format!(
+                "start it again if it is down, or gnstor fleet resume {index}; gnstor fleet show says more"
+            ),
+        },
     });
-    let lossy = (ssd.is_lossy && ssd.down.is_none()).then(|| Problem {
+    let lossy = (ssd.is_lossy && ssd.down.is_none() && !ssd.is_absent).then(|| Problem {
         what: format!("SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"),
         action: if changes_itself(fleet) {
             "keep the other SSDs running: they fill it again by themselves (gnstor fleet show)".into()

@@ -88,3 +88,18 @@ fn each_state_of_an_ssd_is_a_problem_with_an_action() {
     assert_eq!((fleet.ssds[0].state(), fleet.ssds[1].state()), ("lossy", "down"));
     assert_eq!(fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count(), 3);
 }
+
+#[test]
+fn an_absent_ssd_makes_the_array_unavailable_and_one_that_lost_writes_is_not_to_be_resumed() {
+    let _deadline = deadline();
+    let map = FleetMap::equal(4, 64, 7, 1).expect("a map").into();
+    let ssds = (0..4).map(ssd).collect();
+    let mut fleet = Fleet { ssds, map, volumes: Vec::new(), largest: Vec::new(), no_auth: false };
+    fleet.ssds[2].is_absent = true;
+    for (is_lossy, remedy) in [(false, "gnstor fleet resume 2"), (true, "gnstor fleet salvage")] {
+        fleet.ssds[2].is_lossy = is_lossy;
+        let condition = Condition::of(&fleet);
+        assert_eq!((condition.state(), condition.problems.len()), ("unavailable", 1));
+        assert!(condition.problems[0].action.contains(remedy), "{:?}", condition.problems);
+    }
+}

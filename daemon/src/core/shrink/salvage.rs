@@ -128,7 +128,8 @@ impl Core {
         let is_taken_out = |ssd: &&u16| map.ssds[usize::from(**ssd)].weight == 0;
         if let Some(ssd) = lossy.iter().find(is_taken_out) {
             return Err(format!(
-                "the copies of SSD {} cannot be merged: SSD {ssd} was taken out; gnstor fleet resume {ssd} first",
+                "the copies of SSD {} cannot be merged: SSD {ssd} was taken out; gnstor fleet resume \
+                 {ssd} first",
                 listed(&lossy)
             ));
         }
@@ -141,8 +142,8 @@ impl Core {
         let why = why.or_else(|| self.members.absent().get(&ssd).map(|absence| absence.why()));
         match why {
             Some(why) => format!(
-                "SSD {ssd} is missing ({why}), and may have what the others lost: start it again; if its data is \
-                 gone for good, give it up first (gnstor fleet replace {ssd} --lose-data)"
+                "SSD {ssd} is missing ({why}), and may have what the others lost: start it again; if its \
+                 data is gone for good, give it up first (gnstor fleet replace {ssd} --lose-data)"
             ),
             None => format!("SSD {ssd} is there with all that it had: it serves soon (gnstor fleet show)"),
         }

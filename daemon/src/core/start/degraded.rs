@@ -21,8 +21,9 @@ use gnstor_proto::placement::AnyMap;
 use std::collections::BTreeSet;
 
 /// Why a member without a fleet map stays away from an array with volumes.
-pub(in crate::core) const WITHOUT_A_MAP: &str = "it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
-     again by this version: put the old one back";
+pub(in crate::core) const WITHOUT_A_MAP: &str = "\
+    it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
+    again by this version: put the old one back";
 
 /// How much further than the next term a start without some members goes.
 pub(super) fn apart(instance: u64) -> u32 {

@@ -86,8 +86,8 @@ impl Opening {
                 (self.is_older, self.at) = (true, Some(now));
             }
             tracing::error!(
-                "SSD {index} has an older image of its data: the daemon knows of {} openings, and not of this \
-                 content; it serves no reads until it is filled anew",
+                "SSD {index} has an older image of its data: the daemon knows of {} openings, and not of \
+                 this content; it serves no reads until it is filled anew",
                 held.number
             );
             return None;

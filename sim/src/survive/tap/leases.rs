@@ -150,7 +150,10 @@ impl Leases {
             let shown = clock(ssd)?.shows(now);
             (shown < until).then(|| {
                 let (shown, until) = (seconds(shown), seconds(until));
-                format!("epoch {epoch}: SSD {ssd} loses places, has a lease until {until}, and its clock shows {shown}")
+                format!(
+                    "epoch {epoch}: SSD {ssd} loses places, has a lease until {until}, and its clock \
+                         shows {shown}"
+                )
             })
         })
     }
