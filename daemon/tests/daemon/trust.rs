@@ -9,6 +9,7 @@ mod certificates;
 mod client_proof;
 mod connections;
 mod ends;
+mod hellos;
 mod hoard;
 mod inherited;
 mod quotas;
