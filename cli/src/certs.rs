@@ -32,6 +32,12 @@ pub fn run(command: &CertsCommand) -> Result<(), CliError> {
 fn init(dir: &Path) -> Result<(), CliError> {
     std::fs::create_dir_all(dir).map_err(|e| file(dir, e))?;
     let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+    if certificate.exists() || key.exists() {
+        let dir = dir.display();
+        return Err(CliError::Stopped(format!(
+            "{dir} has a CA already: gnstor certs issue {dir} NAME makes certificates by it"
+        )));
+    }
     let pair = KeyPair::generate().map_err(|e| file(&key, e))?;
     let mut params = named("gnstor test CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -57,6 +63,12 @@ fn issue(dir: &Path, name: &str, servers: &[String]) -> Result<(), CliError> {
     let ca_pair = KeyPair::from_pem(&read(&ca_key)?).map_err(|e| file(&ca_key, e))?;
     let issuer = Issuer::from_ca_cert_pem(&read(&ca)?, ca_pair).map_err(|e| file(&ca, e))?;
     let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+    if certificate.exists() || key.exists() {
+        return Err(CliError::Stopped(format!(
+            "{} has a certificate of {name} already: choose another name, or move its files away",
+            dir.display()
+        )));
+    }
     let pair = KeyPair::generate().map_err(|e| file(&key, e))?;
     let mut params = if servers.is_empty() {
         CertificateParams::default()
