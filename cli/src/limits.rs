@@ -12,6 +12,11 @@ fn usage(failure: Failure) -> CliError {
     CliError::Usage(failure.message)
 }
 
+/// The same with the option that gave the value.
+fn usage_of(option: &'static str) -> impl Fn(Failure) -> CliError {
+    move |failure| CliError::Usage(format!("{option}: {}", failure.message))
+}
+
 /// Checks a volume's name.
 ///
 /// # Errors
@@ -45,12 +50,12 @@ pub(crate) fn new_principal(name: &str) -> Result<(), CliError> {
 /// Checks what a new volume is to be.
 pub(crate) fn new_volume(name: &str, options: &CreateOptions) -> Result<(), CliError> {
     volume_name(name)?;
-    request::capacity_blocks(options.capacity_bytes).map_err(usage)?;
-    request::replicas(options.replicas).map_err(usage)?;
-    request::chunk_shift(options.chunk_bytes).map_err(usage)?;
+    request::capacity_blocks(options.capacity_bytes).map_err(usage_of("--size"))?;
+    request::replicas(options.replicas).map_err(usage_of("--replicas"))?;
+    request::chunk_shift(options.chunk_bytes).map_err(usage_of("--chunk"))?;
     request::labels(options.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))
         .map(drop)
-        .map_err(usage)
+        .map_err(usage_of("--label"))
 }
 
 #[cfg(test)]
@@ -90,7 +95,10 @@ mod tests {
             (vec!["volume", "share", "v", "{}", "read"], "no name that a certificate"),
             (vec!["volume", "revoke", "v", "a=b"], "\"a=b\" is not valid"),
             (vec!["volume", "revoke", "v w", "anna"], "\"v w\" is not valid"),
-            ([&create[..], &["5000"]].concat(), "not in whole blocks: use 8192"),
+            (
+                [&create[..], &["5000"]].concat(),
+                "--size: a capacity of 5000 bytes is not in whole blocks: use 8192",
+            ),
             ([&create[..], &["17TiB"]].concat(), "(16 TiB)"),
             (with(&["--label", "word"]), "write it as KEY=VALUE"),
             (with(&["--label", "=word"]), "a key is not empty"),

@@ -51,7 +51,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, Box<Refus
     parsed.map_err(|error| {
         command.build();
         let place = place(&command, &words);
-        let error = in_own_words(error, &place, &words);
+        let error = with_its_usage(error, &place);
+        let sentence = value_sentence(&error).or_else(|| sentence(&error, &place, &words));
         let is_unknown = matches!(
             error.kind(),
             ErrorKind::InvalidSubcommand
@@ -63,7 +64,6 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, Box<Refus
             _ if is_unknown || REPORTERS.contains(&&*place.names) => NOT_UNDERSTOOD_BY_A_MONITOR,
             _ => NOT_UNDERSTOOD,
         };
-        let sentence = value_sentence(&error);
         Box::new(Refusal { error, sentence, code })
     })
 }
@@ -118,38 +118,35 @@ fn place<'a>(root: &'a clap::Command, words: &[OsString]) -> Place<'a> {
     place
 }
 
-/// Says it so that a person knows which option is meant and what is allowed.
-fn in_own_words(mut error: clap::Error, place: &Place<'_>, words: &[OsString]) -> clap::Error {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        _ => String::new(),
-    };
-    let given = text(ContextKind::InvalidArg);
-    let own = |kind, sentence: String| clap::Error::raw(kind, sentence + "\n").with_cmd(place.command);
+/// Clap's usage line names options that the environment gives as if they were required: the command's own line
+/// takes its place.
+fn with_its_usage(mut error: clap::Error, place: &Place<'_>) -> clap::Error {
+    if error.get(ContextKind::Usage).is_some() {
+        let usage = place.command.clone().render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
+}
+
+/// One sentence in place of advice that does not help.
+fn sentence(error: &clap::Error, place: &Place<'_>, words: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
     match error.kind() {
-        ErrorKind::UnknownArgument if is_negative(&given) => {
-            let sentence = format!("'{given}' is not possible: sizes, times and numbers are not negative");
-            return own(ErrorKind::ValueValidation, sentence);
+        ErrorKind::UnknownArgument if is_negative(given) => {
+            Some(format!("'{given}' is not possible: sizes, times and numbers are not negative"))
         }
         ErrorKind::ArgumentConflict if given.starts_with("--job ") => {
             let others = words[place.behind..].iter().filter_map(|word| word.to_str()?.split('=').next());
             let is_other = |word: &&str| word.starts_with("--") && *word != "--job" && *word != "--log";
             let others: Vec<&str> = others.filter(is_other).collect();
-            let sentence = format!(
+            Some(format!(
                 "--job cannot be used with {}: write it into the job file, as {}=VALUE without the dashes",
                 others.join(" and "),
                 others.first().map_or("key", |other| other.trim_start_matches('-'))
-            );
-            return own(ErrorKind::ArgumentConflict, sentence);
+            ))
         }
-        _ => {}
+        _ => None,
     }
-    if error.get(ContextKind::Usage).is_some() {
-        // Clap's own usage line names options that the environment gives as if they were required.
-        let usage = place.command.clone().render_usage();
-        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
-    }
-    error
 }
 
 /// One sentence about a value that an option does not take: the option, the value, and what is allowed.

@@ -206,7 +206,7 @@ pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
 
 fn parse_labels(labels: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let split = |label: &String| {
-        let wrong = || CliError::Usage(format!("'{label}' is not a label; write it as KEY=VALUE"));
+        let wrong = || CliError::Usage(format!("--label '{label}' is not a label; write it as KEY=VALUE"));
         label.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).ok_or_else(wrong)
     };
     labels.iter().map(split).collect()

@@ -79,20 +79,13 @@ pub fn parse_ssd(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("'{text}' is not the number of an SSD, as gnstor status shows them"))
 }
 
-/// Checks the form of an address: HOST:PORT. Whether the host exists shows only when the command connects.
+/// Checks the form of an SSD's address: HOST:PORT. Whether the host exists shows only when the command
+/// connects.
 ///
 /// # Errors
 /// A sentence about what is wrong.
 pub fn parse_address(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("'{text}' is not an address{why}; write it like 127.0.0.1:4421");
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong(""))?;
-    if host.is_empty() {
-        return Err(wrong(""));
-    }
-    match port.parse::<u16>() {
-        Ok(1..) => Ok(text.to_owned()),
-        _ => Err(wrong(": a port is 1 to 65535")),
-    }
+    host_and_port(text, "127.0.0.1:4421")
 }
 
 /// Checks the form of a daemon's address: HOST:PORT, or a URL.
@@ -101,11 +94,20 @@ pub fn parse_address(text: &str) -> Result<String, String> {
 /// A sentence about what is wrong.
 pub fn parse_daemon(text: &str) -> Result<String, String> {
     match text.split_once("://") {
-        None => parse_address(text),
+        None => host_and_port(text, "127.0.0.1:7117"),
         Some(("http" | "https", host)) if !host.is_empty() => Ok(text.to_owned()),
         Some(_) => {
             Err(format!("'{text}' is not an address; write it like 127.0.0.1:7117 or https://host:7117"))
         }
+    }
+}
+
+fn host_and_port(text: &str, example: &str) -> Result<String, String> {
+    let wrong = |why: &str| Err(format!("'{text}' is not an address{why}; write it like {example}"));
+    match text.rsplit_once(':') {
+        None | Some(("", _)) => wrong(""),
+        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(text.to_owned()),
+        Some(_) => wrong(": a port is 1 to 65535"),
     }
 }
 
