@@ -118,8 +118,8 @@ fn place<'a>(root: &'a clap::Command, words: &[OsString]) -> Place<'a> {
     place
 }
 
-/// Clap's usage line names options that the environment gives as if they were required: the command's own line
-/// takes its place.
+/// Clap's usage line names options that the environment gives as if they were required. The command's own
+/// line takes its place.
 fn with_its_usage(mut error: clap::Error, place: &Place<'_>) -> clap::Error {
     if error.get(ContextKind::Usage).is_some() {
         let usage = place.command.clone().render_usage();
