@@ -12,6 +12,7 @@ use atomic_waker::AtomicWaker;
 use gnstor_fabric::tcp::{Place, Places};
 use rustls::ServerConfig;
 use std::io::{Error, ErrorKind, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +38,8 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// Connections of one host.
     pub(super) of_host: usize,
+    /// TLS handshakes under way.
+    pub(super) handshakes: usize,
     /// Bytes of answers on their way, to all clients.
     pub(super) answer_bytes: usize,
     /// Bytes of requests that are not complete, of all clients.
@@ -61,6 +64,11 @@ impl Connection {
 
     pub(super) fn answers(&self) -> &Answers {
         &self.guard.answers
+    }
+
+    /// The address that identifies its client's host.
+    pub(super) fn host(&self) -> IpAddr {
+        self.guard.place.host_address()
     }
 
     /// Where the bytes of its requests count.
@@ -242,7 +250,7 @@ pub(super) fn incoming(
     inputs: mpsc::UnboundedSender<Input>,
 ) -> std::io::Result<ReceiverStream<std::io::Result<Wire>>> {
     let (accepted, stream) = mpsc::channel(1);
-    let hellos = Hellos::new(tls, accepted.clone())?;
+    let hellos = Hellos::new(tls, bounds, accepted.clone())?;
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(bounds.connections));
         // The permits bound the sum.

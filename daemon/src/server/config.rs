@@ -38,6 +38,8 @@ pub struct DaemonConfig {
     pub max_connections: usize,
     /// Most connections of one host at once. Further ones are closed.
     pub max_host_connections: usize,
+    /// Most TLS handshakes under way. Beyond them the host with most loses its oldest one.
+    pub max_handshakes: usize,
     /// Most bytes of answers that clients have not taken yet; of one host three quarters. Beyond them the
     /// connection of the oldest answer ends.
     pub max_answer_bytes: usize,
@@ -61,6 +63,7 @@ impl Default for DaemonConfig {
             keep_alive: Duration::from_secs(20),
             max_connections: 2048,
             max_host_connections: 1536,
+            max_handshakes: 1024,
             max_answer_bytes: 128 << 20,
             max_request_bytes: 64 << 20,
         }
@@ -78,6 +81,7 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let daemon = DaemonConfig::default();
         assert_eq!((daemon.max_connections, daemon.max_host_connections), (2048, 1536));
+        assert_eq!(daemon.max_handshakes, 1024);
         assert_eq!((daemon.max_answer_bytes >> 20, daemon.max_request_bytes >> 20), (128, 64));
         assert_eq!(3 * daemon.keep_alive, Duration::from_secs(60), "three probes without an answer");
         let quotas = daemon.core.quotas;

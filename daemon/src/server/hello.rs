@@ -3,18 +3,21 @@
 //!
 //! A handshake costs the daemon up to a millisecond of computing, and a stranger may ask for one after
 //! another. On the threads of calls they would delay the calls of clients that are there. On one thread they
-//! delay only each other, and take one core at most.
+//! delay only each other, by the turns of [`Handshakes`], and take one core at most.
 
-use super::accept::{Connection, HELLO, Stream};
+use super::accept::{Bounds, Connection, HELLO, Stream};
+use super::handshakes::Handshakes;
+use gnstor_base::turns::Turns;
 use rustls::ServerConfig;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -40,11 +43,12 @@ impl Hellos {
     /// The thread cannot be started.
     pub(super) fn new(
         tls: Option<Arc<ServerConfig>>,
+        bounds: Bounds,
         ready: mpsc::Sender<std::io::Result<Wire>>,
     ) -> std::io::Result<Self> {
         Ok(match tls {
             None => Self::None(ready),
-            Some(tls) => Self::Thread(Thread::start(tls, ready)?),
+            Some(tls) => Self::Thread(Thread::start(tls, bounds, ready)?),
         })
     }
 
@@ -65,7 +69,11 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    fn start(tls: Arc<ServerConfig>, ready: mpsc::Sender<std::io::Result<Wire>>) -> std::io::Result<Self> {
+    fn start(
+        tls: Arc<ServerConfig>,
+        bounds: Bounds,
+        ready: mpsc::Sender<std::io::Result<Wire>>,
+    ) -> std::io::Result<Self> {
         let (streams, begun) = mpsc::unbounded_channel();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let thread = super::runtime::spawn("gnstord-hello".into(), move || {
@@ -73,7 +81,7 @@ impl Thread {
             match tokio::runtime::Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => {
                     tell.send(Ok(())).ok();
-                    runtime.block_on(shake_hands(TlsAcceptor::from(tls), begun, ready));
+                    runtime.block_on(shake_hands(TlsAcceptor::from(tls), bounds, begun, ready));
                 }
                 Err(error) => _ = tell.send(Err(error)),
             }
@@ -96,28 +104,42 @@ impl Drop for Thread {
 
 async fn shake_hands(
     acceptor: TlsAcceptor,
+    bounds: Bounds,
     mut begun: mpsc::UnboundedReceiver<Stream>,
     ready: mpsc::Sender<std::io::Result<Wire>>,
 ) {
-    let mut under_way = JoinSet::new();
+    /// Longest sleep where no handshake is under way.
+    const IDLE: Duration = Duration::from_secs(3600);
+    let time = HELLO.min(bounds.silence);
+    let mut under_way = Handshakes::new(bounds.handshakes);
+    // They wait for the server, which takes one after the other.
+    let mut good: Turns<_, Wire> = Turns::default();
     loop {
+        let late = under_way.deadline().unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
             // What waits here when the daemon stops is not begun any more.
             biased;
             () = ready.closed() => return,
+            Ok(server) = ready.reserve(), if !good.is_empty() => {
+                if let Some((_, wire)) = good.pop() {
+                    server.send(Ok(wire));
+                }
+            }
             stream = begun.recv() => {
                 let Some(stream) = stream else { return };
-                let (handshake, ready) = (acceptor.accept(stream), ready.clone());
-                under_way.spawn(async move {
-                    match tokio::time::timeout(HELLO, handshake).await {
-                        // If no server takes it, the daemon is stopping.
-                        Ok(Ok(tls)) => _ = ready.send(Ok(Wire::Tls(Box::new(tls)))).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => tracing::debug!(after = ?HELLO, "a TLS handshake took too long"),
-                    }
-                });
+                let host = stream.connection().host();
+                under_way.begin(host, acceptor.accept(stream), Instant::now() + time);
             }
-            Some(_) = under_way.join_next() => {}
+            () = tokio::time::sleep_until(late) => under_way.end_late(Instant::now()),
+            ended = std::future::poll_fn(|cx| under_way.poll_step(cx)) => {
+                match ended {
+                    Some((host, Ok(tls))) => _ = good.push(host, Wire::Tls(Box::new(tls))),
+                    Some((host, Err(error))) => tracing::debug!(%host, %error, "a TLS handshake failed"),
+                    None => {}
+                }
+                // Where steps are always due, the channels and the clock are looked at only after a yield.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

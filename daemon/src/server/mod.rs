@@ -23,9 +23,11 @@ mod accept;
 mod access;
 mod add;
 mod answers;
+mod asked;
 mod config;
 mod fleet;
 mod gate;
+mod handshakes;
 mod hello;
 mod ledger;
 pub mod link;
@@ -198,6 +200,7 @@ async fn serve_grpc(
     let bounds = accept::Bounds {
         connections: config.max_connections,
         of_host: config.max_host_connections,
+        handshakes: config.max_handshakes,
         answer_bytes: config.max_answer_bytes,
         request_bytes: config.max_request_bytes,
         silence: config.keep_alive * 3,

@@ -9,12 +9,14 @@ mod certificates;
 mod client_proof;
 mod connections;
 mod ends;
+mod hellos;
 mod hoard;
 mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
 mod raw_codec;
 mod rights;
+mod shares;
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};

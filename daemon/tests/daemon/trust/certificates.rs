@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// A CA, and PEM of certificates that it issued.
-struct Ca(rcgen::CertificateParams, rcgen::KeyPair, String);
+pub(super) struct Ca(rcgen::CertificateParams, rcgen::KeyPair, pub(super) String);
 
 impl Ca {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -32,7 +32,7 @@ impl Ca {
         (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    fn server(&self, clients: Option<&Self>) -> Tls {
+    pub(super) fn server(&self, clients: Option<&Self>) -> Tls {
         let (certificate, key) = self.issue("daemon");
         Tls {
             certificate: certificate.into(),

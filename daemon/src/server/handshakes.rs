@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TLS handshakes under way. Hosts take turns, and a turn is one step of one handshake. So a host with many
+//! handshakes delays a caller of another host by one step before each of its own. Each handshake has a
+//! deadline. Their number is bounded: beyond it the host with most handshakes loses its oldest one.
+
+use atomic_waker::AtomicWaker;
+use gnstor_base::turns::Turns;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio::time::Instant;
+
+/// The handshakes that can go on, by host.
+#[derive(Default)]
+struct Due {
+    turns: Mutex<Turns<IpAddr, u64>>,
+    /// Wakes the thread of the handshakes.
+    thread: AtomicWaker,
+}
+
+impl Due {
+    fn turns(&self) -> MutexGuard<'_, Turns<IpAddr, u64>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes have come for a handshake, can be sent, or its connection must end.
+struct Bell {
+    host: IpAddr,
+    number: u64,
+    is_due: AtomicBool,
+    due: Arc<Due>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // A handshake waits for its turn once, however often it is woken meanwhile.
+        if !self.is_due.swap(true, Ordering::AcqRel) {
+            self.due.turns().push(self.host, self.number);
+            self.due.thread.wake();
+        }
+    }
+}
+
+struct Handshake<F> {
+    step: F,
+    until: Instant,
+    bell: Arc<Bell>,
+}
+
+/// The handshakes under way. They end when this is dropped.
+pub(super) struct Handshakes<F> {
+    /// By number: the oldest has the lowest one, and its deadline is the first.
+    under_way: BTreeMap<u64, Handshake<F>>,
+    of_hosts: BTreeMap<IpAddr, BTreeSet<u64>>,
+    /// Hosts by the number of their handshakes. Of equal ones the last has the oldest handshake.
+    greed: BTreeSet<(usize, Reverse<u64>, IpAddr)>,
+    next: u64,
+    most: usize,
+    due: Arc<Due>,
+}
+
+impl<F: Future + Unpin> Handshakes<F> {
+    /// At most this many at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            under_way: BTreeMap::new(),
+            of_hosts: BTreeMap::new(),
+            greed: BTreeSet::new(),
+            next: 0,
+            most,
+            due: Arc::default(),
+        }
+    }
+
+    /// Begins a handshake of this host. All have the same time, so later ones end later. Beyond the bound the
+    /// oldest handshake of the host with most is closed.
+    pub(super) fn begin(&mut self, host: IpAddr, step: F, until: Instant) {
+        let number = self.next;
+        self.next += 1;
+        let bell =
+            Arc::new(Bell { host, number, is_due: AtomicBool::new(false), due: Arc::clone(&self.due) });
+        Arc::clone(&bell).wake();
+        self.under_way.insert(number, Handshake { step, until, bell });
+        self.count(host, |numbers| _ = numbers.insert(number));
+        if self.under_way.len() > self.most
+            && let Some(&(count, Reverse(oldest), greedy)) = self.greed.last()
+        {
+            tracing::debug!(%greedy, count, "too many TLS handshakes: the oldest of this host is closed");
+            self.end(oldest);
+        }
+    }
+
+    /// Changes the handshakes of a host.
+    fn count(&mut self, host: IpAddr, change: impl FnOnce(&mut BTreeSet<u64>)) {
+        let greed = |numbers: &BTreeSet<u64>| Some((numbers.len(), Reverse(*numbers.first()?), host));
+        let numbers = self.of_hosts.entry(host).or_default();
+        if let Some(before) = greed(numbers) {
+            self.greed.remove(&before);
+        }
+        change(numbers);
+        match greed(numbers) {
+            Some(now) => _ = self.greed.insert(now),
+            None => _ = self.of_hosts.remove(&host),
+        }
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(ended) = self.under_way.remove(&number) {
+            self.count(ended.bell.host, |numbers| _ = numbers.remove(&number));
+        }
+    }
+
+    /// When the first one must have ended.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.under_way.first_key_value().map(|(_, first)| first.until)
+    }
+
+    /// Closes the handshakes whose time is over.
+    pub(super) fn end_late(&mut self, now: Instant) {
+        while let Some((&number, first)) = self.under_way.first_key_value()
+            && now >= first.until
+        {
+            tracing::debug!(host = %first.bell.host, "a TLS handshake took too long");
+            self.end(number);
+        }
+    }
+
+    /// Takes a step of the handshake whose turn it is. Returns its host and how it ended, if it did.
+    pub(super) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<(IpAddr, F::Output)>> {
+        self.due.thread.register(cx.waker());
+        loop {
+            let Some((_, number)) = self.due.turns().pop() else { return Poll::Pending };
+            // One that was closed takes no turn.
+            let Some(handshake) = self.under_way.get_mut(&number) else { continue };
+            // What wakes it from here on gives it another turn.
+            handshake.bell.is_due.store(false, Ordering::Release);
+            let (host, waker) = (handshake.bell.host, Waker::from(Arc::clone(&handshake.bell)));
+            let step = Pin::new(&mut handshake.step).poll(&mut Context::from_waker(&waker));
+            return Poll::Ready(match step {
+                Poll::Pending => None,
+                Poll::Ready(output) => {
+                    self.end(number);
+                    Some((host, output))
+                }
+            });
+        }
+    }
+}
