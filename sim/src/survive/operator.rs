@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the operator of a world does: has SSDs leave and stay, takes SSDs back, and calls copies lost.
+//! What the operator of a world does: has SSDs leave and stay, takes SSDs back, and has copies merged or calls
+//! them lost.
 
 use crate::survive::chaos::Ending;
 use crate::survive::stats::Path;
@@ -82,10 +83,18 @@ impl World {
             self.patience += 1;
             if self.patience.is_multiple_of(PATIENCE) {
                 self.history.lose_data();
-                self.post.stats.path(Path::CalledLost);
-                for ssd in waits {
-                    self.post.note(|| format!("the operator calls the copies of SSD {ssd} lost"));
-                    daemon.operator(self.post.now, Request::Resume { ssd, lose_data: true });
+                // First the copies are merged. If that is no help, they are given up.
+                if !self.patience.is_multiple_of(2 * PATIENCE) {
+                    self.post.note(|| "the operator has the copies merged".into());
+                    let at_s = u32::try_from(now / 1000).unwrap_or(u32::MAX);
+                    daemon.operator(self.post.now, Request::Salvage { dry_run: false, at_s });
+                    self.post.stats.path(Path::CalledForSalvage);
+                } else {
+                    self.post.stats.path(Path::CalledLost);
+                    for ssd in waits {
+                        self.post.note(|| format!("the operator calls the copies of SSD {ssd} lost"));
+                        daemon.operator(self.post.now, Request::Resume { ssd, lose_data: true });
+                    }
                 }
             }
         }

@@ -141,6 +141,7 @@ pub enum Path {
     Lossy,
     OperatorHelped,
     CalledLost,
+    CalledForSalvage,
     Probed,
     Pinned,
     Drilled,
@@ -160,7 +161,7 @@ pub enum Path {
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -182,6 +183,7 @@ impl Path {
         Self::Lossy,
         Self::OperatorHelped,
         Self::CalledLost,
+        Self::CalledForSalvage,
         Self::Probed,
         Self::Pinned,
         Self::Drilled,
@@ -223,6 +225,7 @@ impl Path {
             Self::Lossy => "an SSD came back without all writes",
             Self::OperatorHelped => "the operator resumed an SSD",
             Self::CalledLost => "the operator called copies lost",
+            Self::CalledForSalvage => "the operator had copies merged that have all lost writes",
             Self::Probed => "a place that fills was asked for a block",
             Self::Pinned => "one SSD was read whatever others say",
             Self::Drilled => "a daemon started beside a slow and a dead SSD",
