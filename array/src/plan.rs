@@ -4,6 +4,7 @@
 use crate::media_error::MediaError;
 use gnstor_auth::Group;
 use gnstor_deengine::{Preset, SsdMedia};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Preset of an SSD for which none is named.
@@ -66,7 +67,7 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
             folder.display()
         )));
     }
-    std::fs::create_dir_all(folder).map_err(failed)?;
+    make(folder)?;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -101,6 +102,20 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
         Plan { index: Some(index), bytes, file, ..like.clone() }
     };
     Ok((0..count).map(plan).collect())
+}
+
+/// Makes the folder if it is not there. A wrong path makes no chain of folders.
+fn make(folder: &Path) -> Result<(), MediaError> {
+    let shown = folder.display();
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(MediaError::Request(format!(
+            "--data {shown}: the folder above it is not there; make that first"
+        ))),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(MediaError::Read { path: shown.to_string(), cause: error.to_string() })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Plan {

@@ -16,13 +16,13 @@ pub fn preset(name: &str) -> Result<Preset, MediaError> {
         return Ok(preset);
     }
     if Path::new(name).extension().is_some_and(|e| e == "toml") {
-        let failed = |cause: String| MediaError::Read { path: name.into(), cause };
+        let failed = |cause: String| MediaError::Request(format!("--preset {name}: {cause}"));
         let text = std::fs::read_to_string(name).map_err(|e| failed(e.to_string()))?;
         return Preset::from_toml(&text).map_err(|e| failed(e.to_string()));
     }
     let names = Preset::NAMES.join(", ");
     Err(MediaError::Request(format!(
-        "there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml"
+        "--preset: there is no preset '{name}'; choose one of: {names}; or give a file NAME.toml"
     )))
 }
 

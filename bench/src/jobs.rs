@@ -52,8 +52,7 @@ struct JobFile {
 /// [`CliError`]: a file that cannot be read or understood, and what is wrong with a run.
 pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| CliError::File { path: shown.clone(), cause: e.to_string() })?;
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::Usage(format!("--job {shown}: {e}")))?;
     let JobFile { jobs, ignored } = parse(&text).map_err(|why| CliError::Usage(format!("{shown}: {why}")))?;
     if let Some(note) = note(&ignored) {
         eprintln!("gnstor: {shown}: {note}");
@@ -67,7 +66,7 @@ pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
         } else {
             outln!("\n  job         {name}");
         }
-        super::command(args, steps)?;
+        super::run_and_print(args, steps)?;
     }
     Ok(())
 }

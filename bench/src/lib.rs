@@ -80,6 +80,12 @@ pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(path) = &args.job {
         return jobs::command(path, steps);
     }
+    args.check_words()?;
+    run_and_print(args, steps)
+}
+
+/// Runs the loads of a command line, or of a job of a file.
+fn run_and_print(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(suite) = args.suite {
         return suite::command(suite, args, steps);
     }
@@ -108,7 +114,7 @@ pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
 
 fn run_load(args: &BenchArgs, load: Load, steps: &Steps) -> Result<Report, CliError> {
     if args.array.is_none() {
-        load.check_memory(machine::free_memory())?;
+        load.check_memory(gnstor_console::free_memory())?;
     }
     let harness = Harness::new(args, load, steps)?;
     let report = run_on(&harness, args, steps);

@@ -202,7 +202,7 @@ impl Load {
             (_, Some(pace)) => pace.read_percent(),
             (Rw::Read | Rw::Randread, None) => 100,
             (Rw::Write | Rw::Randwrite, None) => 0,
-            (Rw::Randrw | Rw::Rw, None) => args.rwmixread,
+            (Rw::Randrw | Rw::Rw, None) => args.rwmixread.unwrap_or(50),
         };
         Ok(Self {
             mode: args.mode,
@@ -217,7 +217,8 @@ impl Load {
             runtime_s: args.runtime().as_secs_f64(),
             replicas,
             seed: args.seed,
-            central_engine: matches!(args.mode, Mode::Gd | Mode::Basic) && args.central_engine == Switch::On,
+            central_engine: matches!(args.mode, Mode::Gd | Mode::Basic)
+                && args.central_engine != Some(Switch::Off),
             buffers: args.buffers,
             bounce: (args.mode == Mode::Basic).then(|| args.bounce.unwrap_or(Bounce::better(args.clients))),
             unit_blocks: u32::try_from(args.bs / BLOCK).expect("at most 16 MiB"),

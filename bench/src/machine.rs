@@ -57,16 +57,6 @@ fn driver(text: &str) -> Option<String> {
     words.find(is_number).map(str::to_owned)
 }
 
-/// Bytes of memory that are available without swapping, if the system tells it.
-pub(super) fn free_memory() -> Option<u64> {
-    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// The first processor's name.
 fn cpu(text: &str) -> Option<String> {
     let name = text.lines().find_map(|line| line.strip_prefix("model name"))?;
@@ -113,8 +103,6 @@ mod tests {
             ["580.159.04", "535.104.05"]
         );
         assert_eq!((driver(""), driver("no number here")), (None, None));
-        let memory = "MemTotal:       24689764 kB\nMemAvailable:   24086180 kB\n";
-        assert_eq!((available(memory), available("MemAvailable: much")), (Some(24_086_180 << 10), None));
         let info = "processor\t: 0\nmodel name\t: A CPU @ 2.00GHz\nprocessor\t: 1\nmodel name\t: Another\n";
         assert_eq!((cpu(info).as_deref(), cpu("processor: 0")), (Some("A CPU @ 2.00GHz"), None));
     }

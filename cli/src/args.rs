@@ -18,8 +18,9 @@ pub use sim::*;
 pub use volume::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gnstor_console::words::{DeviceArg, EngineArgs, parse_size};
+use gnstor_console::words::{DeviceArg, EngineArgs, number, parse_ssd_size, parse_time, whole};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Storage that GPUs drive themselves.
 #[derive(Debug, Parser)]
@@ -29,8 +30,8 @@ use std::path::PathBuf;
         max_term_width = 110,
         after_help = concat!(
             "Start with:  gnstor demo\n\n",
-            "Exit codes: 0 done; 1 failed; 2 the command line was not understood. The help of a command lists ",
-            "further ones.",
+            "Exit codes: 0 done; 1 failed; 2 the command line was not understood (64 where 2 tells of a ",
+            "degraded array, and where there is no such command). The help of a command lists further ones.",
         )
     )]
 pub struct Cli {
@@ -141,7 +142,16 @@ pub enum Command {
     #[command(after_help = "Examples:\n  gnstor df\n  gnstor df --json | jq .free_bytes")]
     Df(ArrayArgs),
     /// Show the state of a running array: SSDs, volumes, redundancy, what is wrong and what to do
-    #[command(after_help = "Examples:\n  gnstor status\n  gnstor status --json | jq -r .state")]
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor status\n",
+            "  gnstor status --json | jq -r .state\n\n",
+            "Exit codes, as those of gnstor fleet show: 0 online; 1 the daemon did not answer; 2 degraded: some ",
+            "blocks have fewer copies than they should, or something else is wrong; 3 some blocks cannot be read ",
+            "or written; 64 the command line was not understood.",
+        )
+    )]
     Status(ArrayArgs),
     /// Show the array's SSDs and redundancy; add, remove, replace and resume SSDs
     #[command(
@@ -156,8 +166,8 @@ pub enum Command {
             "  gnstor fleet replace 2\n",
             "  gnstor fleet replace 2 --lose-data\n\n",
             "Exit codes of show and watch: 0 healthy; 1 the daemon did not answer; 2 degraded: some blocks ",
-            "have fewer copies than they should, or an SSD is down (also: the command line was not ",
-            "understood); 3 some blocks cannot be read or written.",
+            "have fewer copies than they should, or an SSD is down; 3 some blocks cannot be read or written; ",
+            "64 the command line was not understood. The other commands end with 2 then.",
         )
     )]
     Fleet(FleetArgs),
@@ -169,7 +179,7 @@ pub enum Command {
             "  gnstor scrub status\n",
             "  gnstor scrub status --json | jq '.ssds[].rotten_blocks'\n\n",
             "Exit codes of status: 0 all is well; 1 the daemon did not answer; 2 some copies differ or ",
-            "could not be repaired (also: the command line was not understood).",
+            "could not be repaired; 64 the command line was not understood.",
         )
     )]
     Scrub(ScrubArgs),
@@ -181,7 +191,7 @@ pub enum Command {
             "  gnstor rebuild limit 10\n",
             "  gnstor rebuild pause\n\n",
             "Exit codes of status: 0 no SSD is being rebuilt; 1 the daemon did not answer; 2 an SSD is ",
-            "being rebuilt (also: the command line was not understood).",
+            "being rebuilt; 64 the command line was not understood.",
         )
     )]
     Rebuild(RebuildArgs),
@@ -196,7 +206,7 @@ pub enum Command {
         )
     )]
     Sim(SimArgs),
-    /// Copy a file into a volume, or a volume into a file
+    /// Copy a file into a volume, or a volume into a file; a volume or file of that name is replaced
     #[command(
         after_help = concat!(
             "Examples:\n",
@@ -206,7 +216,9 @@ pub enum Command {
             "  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length ",
             "is known; --size says it)\n",
             "  gnstor cp gn://backup - | tar x\n",
-            "  gnstor cp /dev/nvme1n1 gn://image",
+            "  gnstor cp /dev/nvme1n1 gn://image\n\n",
+            "A copy into a volume replaces a volume of that name when the copy is whole. Of two copies into one ",
+            "name the one that ends last stays.",
         )
     )]
     Cp(CpArgs),
@@ -259,27 +271,22 @@ pub struct DemoArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceArg,
     /// Number of SSDs
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value = "4", value_name = "N", value_parser = whole::<u16>(1, 64))]
     pub ssds: u16,
     /// Preset of the SSDs
     #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
     pub preset: String,
     /// Logical capacity of each SSD
-    #[arg(long, default_value = "1GiB", value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, default_value = "1GiB", value_parser = parse_ssd_size, value_name = "SIZE")]
     pub ssd_size: u64,
     /// Copies of every block [default: 2, or 1 with one SSD]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4))]
     pub replicas: Option<u32>,
     /// Thread blocks of the kernel. At most 128 commands are in flight; other threads wait
-    #[arg(
-        long,
-        default_value_t = 1,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=1024)
-    )]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = whole::<u32>(1, 1024))]
     pub blocks: u32,
-    /// Threads of a thread block, a multiple of 32
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    /// Threads of a thread block, a multiple of 32 up to 1024
+    #[arg(long, default_value = "128", value_name = "N", value_parser = number::<u32>("a multiple of 32 up to 1024"))]
     pub threads: u32,
     /// Run the emulated network card and the kernel as one kernel, for tools that allow only one (such as
     /// compute-sanitizer)
@@ -288,20 +295,26 @@ pub struct DemoArgs {
     /// Threads.
     #[command(flatten)]
     pub engines: EngineArgs,
-    /// Deadline of one I/O, seconds
-    #[arg(
-        long,
-        default_value_t = 10,
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
-    )]
-    pub io_timeout: u64,
+    /// Deadline of one I/O (1s to 1h)
+    #[arg(long, default_value = "10s", value_parser = parse_io_timeout, value_name = "TIME")]
+    pub io_timeout: Duration,
     /// Let a kernel fail instead, and check that the array keeps serving
     #[arg(long, value_enum, hide = true)]
     pub fault: Option<FaultArg>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// A deadline of I/Os: 1 s to 1 h.
+fn parse_io_timeout(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
+    if limits.contains(&time) {
+        Ok(time)
+    } else {
+        Err("use 1s to 1h; a number without a unit is seconds".into())
+    }
 }
 
 /// How a kernel fails.

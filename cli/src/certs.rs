@@ -32,6 +32,12 @@ pub fn run(command: &CertsCommand) -> Result<(), CliError> {
 fn init(dir: &Path) -> Result<(), CliError> {
     std::fs::create_dir_all(dir).map_err(|e| file(dir, e))?;
     let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+    if certificate.exists() || key.exists() {
+        let dir = dir.display();
+        return Err(CliError::Stopped(format!(
+            "{dir} has a CA already: gnstor certs issue {dir} NAME makes certificates by it"
+        )));
+    }
     let pair = KeyPair::generate().map_err(|e| file(&key, e))?;
     let mut params = named("gnstor test CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -53,10 +59,20 @@ fn issue(dir: &Path, name: &str, servers: &[String]) -> Result<(), CliError> {
         )));
     }
     let (ca, ca_key) = (dir.join("ca.crt"), dir.join("ca.key"));
+    if !ca.exists() && !ca_key.exists() {
+        let dir = dir.display();
+        return Err(CliError::Stopped(format!("{dir} has no CA: make one first (gnstor certs init {dir})")));
+    }
     let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|e| file(path, e));
     let ca_pair = KeyPair::from_pem(&read(&ca_key)?).map_err(|e| file(&ca_key, e))?;
     let issuer = Issuer::from_ca_cert_pem(&read(&ca)?, ca_pair).map_err(|e| file(&ca, e))?;
     let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+    if certificate.exists() || key.exists() {
+        return Err(CliError::Stopped(format!(
+            "{} has a certificate of {name} already: choose another name, or move its files away",
+            dir.display()
+        )));
+    }
     let pair = KeyPair::generate().map_err(|e| file(&key, e))?;
     let mut params = if servers.is_empty() {
         CertificateParams::default()
@@ -125,6 +141,7 @@ mod tests {
         for bad in ["", "ca", "../x", "a/b", "a b", "-x"] {
             assert_eq!(issue(&dir, bad, &[]).expect_err(bad).exit_code(), 2);
         }
-        assert!(issue(&folder.path().join("none"), "anna", &[]).is_err(), "there is no CA");
+        let none = issue(&folder.path().join("none"), "anna", &[]).expect_err("there is no CA");
+        assert!(none.to_string().contains("gnstor certs init"), "{none}");
     }
 }

@@ -44,7 +44,6 @@ pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
     match (end(&args.from), end(&args.to)) {
         (End::File(file), End::Volume(volume)) => {
             limits::volume_name(volume)?;
-            limits::replicas(args.replicas)?;
             store::store(args, steps, file, volume)
         }
         (End::Volume(volume), End::File(file)) => {
@@ -73,7 +72,7 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let node = Arc::new(Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?);
     let mut options = ConnectOptions::new(&args.array.array);
-    options.credentials = args.array.credentials();
+    options.credentials = args.array.credentials()?;
     options.name = "gnstor cp".into();
     options.io_timeout = args.io_timeout;
     Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })

@@ -5,6 +5,7 @@ mod report;
 
 use crate::args::DemoArgs;
 use crate::demo_kernel::{self, Findings, hash_block};
+use crate::files::readable;
 use gnstor_array::media;
 use gnstor_array::{Array, ArrayConfig, MapFormat, Ssds, check_ssds};
 use gnstor_console::{CliError, Steps, describe_hca, human_bytes};
@@ -83,7 +84,7 @@ impl<'a> Cast<'a> {
         let mut options = ConnectOptions::new(self.array.daemon_address().to_string());
         options.name = name.into();
         options.fabric = Fabric::InProcess;
-        options.io_timeout = Duration::from_secs(self.args.io_timeout);
+        options.io_timeout = self.args.io_timeout;
         Ok(Client::connect(node, &options)?)
     }
 
@@ -187,7 +188,8 @@ fn read_by_kernel(cast: &Cast<'_>, file: &File, steps: &Steps) -> Result<Finding
     let grid = args.blocks;
     // Every thread reads its share one block at a time; each read has its own deadline.
     let rounds = u64::from(blocks.div_ceil(grid * args.threads)).max(1);
-    let deadline = Duration::from_secs(args.io_timeout.saturating_mul(rounds).clamp(30, 3600));
+    let all = args.io_timeout.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
+    let deadline = all.clamp(Duration::from_secs(30), Duration::from_secs(3600));
     let findings = demo_kernel::run(file, blocks, (grid, args.threads), deadline)?;
     steps.done(format!("kernel      {grid} x {} threads read {blocks} blocks", args.threads));
     let wrong = compare(&findings, padded);
@@ -243,6 +245,7 @@ fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
         })?,
     };
     let failed = |cause: String| CliError::File { path: path.display().to_string(), cause };
+    readable([("--input", path.as_path())])?;
     let mut data = std::fs::read(&path).map_err(|e| failed(e.to_string()))?;
     if data.is_empty() {
         return Err(failed("the file is empty: there is nothing to store".into()));

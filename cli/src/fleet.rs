@@ -244,16 +244,20 @@ struct Failed {
 /// The way to a daemon.
 struct Caller<'a> {
     array: &'a str,
+    is_tls: bool,
     endpoint: Endpoint,
     proof: Proof,
 }
 
 fn caller(args: &ArrayArgs) -> Result<(Runtime, Caller<'_>), CliError> {
     let array = args.array.as_str();
-    let (endpoint, proof) = args.credentials().endpoint(array)?;
+    let (endpoint, proof) = args.credentials()?.endpoint(array)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
-    Ok((runtime, Caller { array, endpoint: endpoint.timeout(CALL), proof }))
+    Ok((
+        runtime,
+        Caller { array, is_tls: args.credentials.tls_ca.is_some(), endpoint: endpoint.timeout(CALL), proof },
+    ))
 }
 
 impl Caller<'_> {
@@ -261,9 +265,11 @@ impl Caller<'_> {
     where
         F: Future<Output = Result<T, tonic::Status>>,
     {
-        let unreachable = |cause| Error::Unreachable { endpoint: self.array.into(), cause }.into();
+        let unreachable = |e: &(dyn std::error::Error + 'static)| {
+            CliError::from(libgnstor::unreachable(self.array, self.is_tls, e))
+        };
         let channel = libgnstor::dial(&self.endpoint).await;
-        let channel = channel.map_err(|e| Failed { error: unreachable(root_cause(&e)), was_cut: false })?;
+        let channel = channel.map_err(|e| Failed { error: unreachable(&e), was_cut: false })?;
         body(SignedChannel::new(channel, self.proof.clone())).await.map_err(|status| {
             let was_cut = libgnstor::was_cut(&status);
             // A status with a source was made on this side: the daemon did not answer.
@@ -271,7 +277,7 @@ impl Caller<'_> {
                 None if status.message() == "Timeout expired" => silent(self.array),
                 None => Error::Daemon(status).into(),
                 Some(_) if root_cause(&status).contains("imeout expired") => silent(self.array),
-                Some(_) => unreachable(root_cause(&status)),
+                Some(_) => unreachable(&status),
             };
             Failed { error, was_cut }
         })

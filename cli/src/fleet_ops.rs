@@ -9,7 +9,7 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
     AddRequest, DrainRequest, FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest,
-    ResumeRequest, SalvageRequest, SalvageResponse, ShowRequest, ShowResponse, WatchMapRequest,
+    ResumeRequest, SalvageRequest, SalvageResponse, ShowRequest, ShowResponse, SsdState, WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -42,37 +42,27 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             return Ok(health(&fleet).exit_code());
         }
         FleetCommand::Watch(array) => return watch(array, interrupted),
-        FleetCommand::Resume { ssd, lose_data, array } => {
-            let request = ResumeRequest { ssd: (*ssd).into(), lose_data: *lose_data };
-            let answer =
-                call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
-            let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
-            let more = "it gets places when it is there and has what the array has";
-            let lost =
-                lost.as_deref().map(|blocks| Lost { blocks, how: "may be older than what was acknowledged" });
-            done(array, *ssd, "resumed", more, lost);
-        }
-        FleetCommand::Fail { ssd, lose_data, array } => {
-            let request = FailRequest { ssd: (*ssd).into(), lose_data: *lose_data };
-            let answer = call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
-            let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
-            let more = "the next map leaves it out until gnstor fleet resume";
-            let lost =
-                lost.as_deref().map(|blocks| Lost { blocks, how: "cannot be read or written until then" });
-            done(array, *ssd, "failed", more, lost);
-        }
+        FleetCommand::Resume { ssd, lose_data, array } => resume(array, *ssd, *lose_data)?,
+        FleetCommand::Fail { ssd, lose_data, array } => fail(array, *ssd, *lose_data)?,
         FleetCommand::Remove { ssd, array } => {
+            let is_out = before(array, *ssd).is_some_and(|ssd| ssd.taken_out);
             let request = RemoveRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).remove(request).await })?;
-            let more = "the next map leaves it out until gnstor fleet resume";
-            done(array, *ssd, "removed", more, None);
+            match is_out {
+                true => nothing(array, *ssd, IS_OUT),
+                false => done(array, *ssd, "removed", LEFT_OUT, None),
+            }
         }
         FleetCommand::Drain { ssd, array } => {
+            let leaves = before(array, *ssd).is_some_and(|ssd| ssd.leaves);
             let request = DrainRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).drain(request).await })?;
             let more =
                 "it serves until others have its copies, and is out then; gnstor fleet resume calls it off";
-            done(array, *ssd, "being drained", more, None);
+            match leaves {
+                true => nothing(array, *ssd, "is being drained already"),
+                false => done(array, *ssd, "being drained", more, None),
+            }
         }
         FleetCommand::Add(wish) => add(wish)?,
         FleetCommand::Salvage { dry_run, yes: _, array } => salvage(array, *dry_run)?,
@@ -87,6 +77,61 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
         }
     }
     Ok(0)
+}
+
+/// What follows when an SSD is taken out.
+const LEFT_OUT: &str = "the next map leaves it out until gnstor fleet resume";
+/// Why an order to take an SSD out changes nothing.
+const IS_OUT: &str = "is taken out of the array already";
+
+/// Takes an SSD back.
+fn resume(array: &ArrayArgs, ssd: u16, lose_data: bool) -> Result<(), CliError> {
+    let is_in = before(array, ssd).is_some_and(|ssd| is_in(&ssd));
+    let request = ResumeRequest { ssd: ssd.into(), lose_data };
+    let answer = call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
+    if is_in {
+        nothing(array, ssd, "is in the array");
+        return Ok(());
+    }
+    let lost = Some(answer.into_inner().lost).filter(|_| lose_data);
+    let more = "it gets places when it is there and has what the array has";
+    let lost = lost.as_deref().map(|blocks| Lost { blocks, how: "may be older than what was acknowledged" });
+    done(array, ssd, "resumed", more, lost);
+    Ok(())
+}
+
+/// Takes an SSD out at once.
+fn fail(array: &ArrayArgs, ssd: u16, lose_data: bool) -> Result<(), CliError> {
+    let is_out = before(array, ssd).is_some_and(|ssd| ssd.taken_out);
+    let request = FailRequest { ssd: ssd.into(), lose_data };
+    let answer = call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
+    if is_out {
+        nothing(array, ssd, IS_OUT);
+        return Ok(());
+    }
+    let lost = Some(answer.into_inner().lost).filter(|_| lose_data);
+    let lost = lost.as_deref().map(|blocks| Lost { blocks, how: "cannot be read or written until then" });
+    done(array, ssd, "failed", LEFT_OUT, lost);
+    Ok(())
+}
+
+/// The SSD before a change. The change itself finds out whether there is one.
+fn before(array: &ArrayArgs, ssd: u16) -> Option<FleetSsd> {
+    ask(array).ok()?.ssds.into_iter().find(|before| before.index == u32::from(ssd))
+}
+
+/// Whether the SSD has its places, and nothing is to be called off.
+fn is_in(ssd: &FleetSsd) -> bool {
+    let has_places = matches!(ssd.state(), SsdState::In | SsdState::Full | SsdState::Spare);
+    has_places && ssd.away.is_empty() && !(ssd.taken_out || ssd.flaps || ssd.leaves || ssd.is_lossy)
+}
+
+/// Reports that an order changes nothing.
+fn nothing(array: &ArrayArgs, ssd: u16, why: &str) {
+    match array.json {
+        true => print_json(&json!({ "ssd": ssd, "done": "nothing", "why": why })),
+        false => outln!("SSD {ssd} {why}: nothing to do (gnstor fleet show)"),
+    }
 }
 
 /// Has an SSD join.
@@ -168,7 +213,7 @@ fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<Lost<'
     }
 }
 
-fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
+pub(crate) fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
     let show = |channel| async move { FleetClient::new(channel).show(ShowRequest {}).await };
     Ok(fleet::ask(array, show)?.into_inner())
 }

@@ -16,7 +16,7 @@ pub(crate) const MAY_ALL: &str = "read, change and delete what the SSD holds";
 /// # Errors
 /// [`CliError`]: the file has no key, or other users may read it.
 pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
-    file.map(manager_key::read).transpose().map_err(failed)
+    file.map(manager_key::read).transpose().map_err(named)
 }
 
 /// The key of an array that starts.
@@ -51,6 +51,7 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
             return Ok(ArrayKey { secret: Some(Secret::random()), file: None, is_new: false });
         };
         let is_new = !file.exists();
+        let failed = if args.manager_key.is_some() { named } else { failed };
         let secret = Some(manager_key::read_or_make(&file).map_err(failed)?);
         return Ok(ArrayKey { secret, file: Some(file), is_new });
     }
@@ -105,7 +106,7 @@ pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     }
     let file = args.manager_key.clone();
     let is_new = file.as_ref().is_some_and(|file| !file.exists());
-    let secret = file.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)?;
+    let secret = file.as_deref().map(manager_key::read_or_make).transpose().map_err(named)?;
     Ok(ArrayKey { secret, file, is_new })
 }
 
@@ -124,6 +125,11 @@ pub(crate) fn ssd_warning(args: &SsdArgs) -> Option<String> {
 /// Whether an address or a host's name leads to this machine only.
 pub(crate) fn is_loopback(address: &str) -> bool {
     address.to_socket_addrs().is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()))
+}
+
+/// The file of `--manager-key` is wrong.
+fn named(error: ManagerKeyError) -> CliError {
+    CliError::Usage(format!("--manager-key: {error}"))
 }
 
 fn failed(error: ManagerKeyError) -> CliError {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   main       parse, dispatch, exit code
-//!   args       the command line
+//!   args       the command line; parse: reads it, and says what is wrong with it
+//!   files      files that options name
 //!   certs      a certificate authority for tests and small arrays
 //!   up         an array in the foreground (crate gnstor-array)
 //!   ssd        one SSD in a process of its own
@@ -26,12 +27,14 @@ pub mod cp;
 pub mod demo;
 pub mod demo_fault;
 mod demo_kernel;
+mod files;
 mod filter;
 mod fleet;
 pub mod fleet_ops;
 mod fleet_show;
 mod key;
 mod limits;
+pub mod parse;
 pub mod repair_ops;
 mod signals;
 pub mod sim;

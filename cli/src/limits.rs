@@ -12,12 +12,20 @@ fn usage(failure: Failure) -> CliError {
     CliError::Usage(failure.message)
 }
 
+/// The same with the option that gave the value.
+fn usage_of(option: &'static str) -> impl Fn(Failure) -> CliError {
+    move |failure| CliError::Usage(format!("{option}: {}", failure.message))
+}
+
 /// Checks a volume's name.
 ///
 /// # Errors
 /// [`CliError::Usage`], as those of the other checks.
 pub(crate) fn volume_name(name: &str) -> Result<(), CliError> {
-    VolumeName::new(name).map(drop).map_err(usage)
+    VolumeName::new(name).map(drop).map_err(|failure| match name.chars().count() {
+        length @ 65.. => CliError::Usage(format!("{}; it has {length} characters", failure.message)),
+        _ => usage(failure),
+    })
 }
 
 /// Checks the name of a principal.
@@ -25,20 +33,29 @@ pub(crate) fn principal(name: &str) -> Result<(), CliError> {
     rights::principal(name).map(drop).map_err(usage)
 }
 
-/// Checks a number of copies; 0 is the array's default.
-pub(crate) fn replicas(raw: u32) -> Result<(), CliError> {
-    request::replicas(raw).map(drop).map_err(usage)
+/// Checks the name of a principal that gets a right. `gnstor certs issue` takes the same names, but for the
+/// characters that would make a path of one.
+pub(crate) fn new_principal(name: &str) -> Result<(), CliError> {
+    principal(name)?;
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-@:/".contains(&b);
+    if name.bytes().all(is_allowed) && name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!(
+        "principal {name:?} is no name that a certificate or a token is issued for: use letters, digits, '.', \
+         '_', '-', '@', ':' and '/', the first a letter or a digit"
+    )))
 }
 
 /// Checks what a new volume is to be.
 pub(crate) fn new_volume(name: &str, options: &CreateOptions) -> Result<(), CliError> {
     volume_name(name)?;
-    request::capacity_blocks(options.capacity_bytes).map_err(usage)?;
-    replicas(options.replicas)?;
-    request::chunk_shift(options.chunk_bytes).map_err(usage)?;
+    request::capacity_blocks(options.capacity_bytes).map_err(usage_of("--size"))?;
+    request::replicas(options.replicas).map_err(usage_of("--replicas"))?;
+    request::chunk_shift(options.chunk_bytes).map_err(usage_of("--chunk"))?;
     request::labels(options.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))
         .map(drop)
-        .map_err(usage)
+        .map_err(usage_of("--label"))
 }
 
 #[cfg(test)]
@@ -70,19 +87,19 @@ mod tests {
         let cases: &[(Vec<&str>, &str)] = &[
             (vec!["volume", "create", "a b", "--size", "4KiB"], "\"a b\" is not valid"),
             (vec!["volume", "create", "", "--size", "4KiB"], "is not valid"),
-            (vec!["volume", "create", &long, "--size", "4KiB"], "is not valid"),
+            (vec!["volume", "create", &long, "--size", "4KiB"], "it has 65 characters"),
             (vec!["volume", "show", "a/b"], "\"a/b\" is not valid"),
             (vec!["volume", "delete", "good", ".bad"], "\".bad\" is not valid"),
             (vec!["volume", "share", "v", "anna bert", "read"], "\"anna bert\" is not valid"),
+            (vec!["volume", "share", "v", "../x", "read"], "the first a letter or a digit"),
+            (vec!["volume", "share", "v", "{}", "read"], "no name that a certificate"),
             (vec!["volume", "revoke", "v", "a=b"], "\"a=b\" is not valid"),
             (vec!["volume", "revoke", "v w", "anna"], "\"v w\" is not valid"),
-            ([&create[..], &["5000"]].concat(), "not in whole blocks: use 8192"),
+            (
+                [&create[..], &["5000"]].concat(),
+                "--size: a capacity of 5000 bytes is not in whole blocks: use 8192",
+            ),
             ([&create[..], &["17TiB"]].concat(), "(16 TiB)"),
-            (with(&["--replicas", "5"]), "5 replicas are not possible"),
-            (with(&["--replicas", "256"]), "256 replicas are not possible"),
-            (with(&["--chunk", "5000"]), "a chunk of 5000 bytes"),
-            (with(&["--chunk", "32MiB"]), "a chunk of 33554432 bytes"),
-            (with(&["--chunk", "8GiB"]), "a chunk is at most 16 MiB"),
             (with(&["--label", "word"]), "write it as KEY=VALUE"),
             (with(&["--label", "=word"]), "a key is not empty"),
             (with(&["--label", "a=b\nc"]), "has a line break"),
@@ -90,7 +107,6 @@ mod tests {
             ([&create[..], &["4KiB", "--label", &much]].concat(), "the labels take"),
             (vec!["cp", "-", "gn://a b", "--size", "4KiB"], "\"a b\" is not valid"),
             (vec!["cp", "gn://a b", "-"], "\"a b\" is not valid"),
-            (vec!["cp", "-", "gn://v", "--size", "4KiB", "--replicas", "9"], "9 replicas"),
         ];
         for (words, why) in cases {
             let error = run(words).expect_err(why);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The `gnstor` command.
 
-use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command, SimArgs, SimCommand, SsdCommand};
+use gnstor_cli::parse::{self, command};
 use gnstor_cli::{
     CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
     volume,
@@ -29,7 +29,17 @@ fn level(cli: &Cli) -> &str {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(refusal) => {
+            match &refusal.sentence {
+                Some(sentence) => eprintln!("gnstor: {sentence}"),
+                // Help goes to standard output, a refusal to standard error.
+                None => out::note(refusal.error.print()),
+            }
+            return ExitCode::from(refusal.code);
+        }
+    };
     let filter = tracing_subscriber::EnvFilter::try_new(level(&cli)).unwrap_or_else(|_| "warn".into());
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
@@ -59,14 +69,15 @@ fn main() -> ExitCode {
         },
         Err(e) => {
             eprintln!("gnstor: {e}");
-            ExitCode::from(e.exit_code())
+            let code = if e.is_usage() { parse::usage_code(&cli) } else { e.exit_code() };
+            ExitCode::from(code)
         }
     }
 }
 
 /// The manual page of `gnstor`, or of one of its commands.
 fn man_page(words: &[String], page: &mut Vec<u8>) -> Result<(), CliError> {
-    let mut command = Cli::command();
+    let mut command = command();
     command.build();
     let mut name = "gnstor".to_owned();
     for word in words {
@@ -106,12 +117,12 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
         Command::Ls(args) => volume::list(args),
         Command::Rm(args) => volume::delete(args),
         Command::Df(args) => status::df(args),
-        Command::Status(args) => status::status(args),
+        Command::Status(args) => return status::status(args),
         Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
         Command::Sim(args) => sim::run(args, &Steps::new(args.is_json(), interrupted)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "gnstor", &mut script);
+            clap_complete::generate(*shell, &mut command(), "gnstor", &mut script);
             out::note(std::io::stdout().write_all(&script));
             Ok(())
         }

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::args::{MediaArgs, SsdArgs};
+use crate::files::readable;
 use crate::key::{self, ArrayKey};
 use crate::signals;
 use crate::up::disk_line;
@@ -25,6 +26,7 @@ use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::tcp::{ClientTls, ServerTls};
 use serde::Serialize;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -117,6 +119,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
 
 /// The plan that the arguments describe.
 fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
+    check_data(args)?;
     let preset = args.media.preset.as_deref().or(args.witness.then_some(witness::PRESET));
     let preset = preset.map(media::preset).transpose()?;
     let SsdArgs { index, size, format, .. } = *args;
@@ -125,6 +128,24 @@ fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
     let dh_group = args.media.dh_group.into();
     Ok(Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format, dh_group })
+}
+
+/// Refuses a folder, and a new file whose SSD has no capacity.
+fn check_data(args: &SsdArgs) -> Result<(), CliError> {
+    let Some(path) = &args.data else { return Ok(()) };
+    let (meta, shown) = (std::fs::metadata(path), path.display());
+    if meta.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+        return Err(CliError::Usage(format!("--data {shown}: it is a folder; name a file or a device")));
+    }
+    let is_new = match &meta {
+        Ok(meta) => meta.is_file() && meta.len() == 0,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    if is_new && args.size.is_none() && !args.witness {
+        let why = "there is no SSD in it yet: give its capacity with --size to make one";
+        return Err(CliError::Usage(format!("--data {shown}: {why}")));
+    }
+    Ok(())
 }
 
 /// Makes the SSD, which asks hosts to prove that they know its key. If the SSD holds another key already, it
@@ -142,9 +163,14 @@ fn with_key(plan: &Plan, key: &ArrayKey, replaces: bool) -> Result<Made, CliErro
 
 /// Reads the files of `--tls` and `--client-ca`.
 fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
+    let of_tls = args.tls.iter().map(|path| ("--tls", path));
+    let all = of_tls.chain(args.client_ca.iter().map(|path| ("--client-ca", path)));
+    readable(all.map(|(option, path)| (option, path.as_path())))?;
     let [certificate, key] = args.tls.as_slice() else { return Ok(None) };
     let tls = Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?;
-    Access { tls: Some(tls), ..Access::default() }.server_tls().map_err(CliError::Usage)
+    let shown = (certificate.display(), key.display());
+    let wrong = |why| CliError::Usage(format!("--tls {} {}: {why}", shown.0, shown.1));
+    Access { tls: Some(tls), ..Access::default() }.server_tls().map_err(wrong)
 }
 
 /// TLS of this SSD's connections to the other SSDs of its array. One CA signs the certificates of SSDs and of
@@ -157,7 +183,7 @@ fn peer_tls(args: &SsdArgs) -> Result<Option<ClientTls>, CliError> {
     };
     let (ca_text, certificate, key) = (read(ca)?, read(certificate)?, read(key)?);
     let tls = ClientTls::new(&ca_text, Some((&certificate, &key)));
-    tls.map(Some).map_err(|cause| CliError::File { path: ca.display().to_string(), cause })
+    tls.map(Some).map_err(|cause| CliError::Usage(format!("--client-ca {}: {cause}", ca.display())))
 }
 
 fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {

@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub fn run(args: &SsdPageArgs) -> Result<(), CliError> {
     let mut page = SmartPage::new_zeroed();
     Pages::of_client(args)?.read(log_page::SMART, page.as_mut_bytes())?;
-    let smart = Smart::of(args.index, &page);
+    let smart = Smart::of(args.index.into(), &page);
     if args.array.json {
         print_json(&smart)
     } else {

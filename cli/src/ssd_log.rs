@@ -75,7 +75,7 @@ pub fn run(args: &SsdPageArgs) -> Result<(), CliError> {
     let mut flash = FlashPage::new_zeroed();
     pages.read(log_page::FLASH, flash.as_mut_bytes())?;
     let errors = errors.iter().filter(|entry| entry.number.get() != 0).map(ErrorLine::of).collect();
-    let log = Log { ssd: args.index, errors, volumes, clients, flash: Flash::of(&flash) };
+    let log = Log { ssd: args.index.into(), errors, volumes, clients, flash: Flash::of(&flash) };
     if args.array.json {
         print_json(&log)
     } else {

@@ -56,9 +56,9 @@ impl Pages {
     fn open(args: &SsdPageArgs, who: Credentials) -> Result<Self, Failed> {
         let fleet = Fleet::ask(&args.array)?;
         let last = fleet.ssds.len().saturating_sub(1);
-        let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
+        let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == u32::from(args.index));
         let none =
-            || CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {last}", args.index));
+            || CliError::Stopped(format!("the array has no SSD {}; it has SSDs 0 to {last}", args.index));
         let ssd = found.ok_or_else(none)?;
         if !matches!(ssd.info.transport.as_str(), libgnstor::TCP | libgnstor::TLS) {
             let index = ssd.info.index;
@@ -112,7 +112,7 @@ fn connect(
         what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
         cause,
     };
-    let wire = libgnstor::connect_to_ssd(&ssd.info, &array.array, &array.credentials(), DEADLINE)
+    let wire = libgnstor::connect_to_ssd(&ssd.info, &array.array, &array.credentials()?, DEADLINE)
         .map_err(CliError::from)?;
     let handle = engine.handle();
     let soft =

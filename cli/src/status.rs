@@ -3,6 +3,8 @@
 
 use crate::args::ArrayArgs;
 use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
+use crate::fleet_ops;
+use crate::fleet_show::{Health, health};
 use crate::key::MAY_ALL;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use gnstor_proto::placement::{AnyMap, Rows};
@@ -37,6 +39,30 @@ impl Condition {
         Self { problems: problems(fleet), is_unavailable, settling }
     }
 
+    /// Adds what the fleet's numbers of copies say: `gnstor fleet show` and `gnstor status` agree.
+    fn with(mut self, health: &Health) -> Self {
+        let is_new = match health {
+            Health::Healthy => false,
+            Health::Degraded(_) => self.problems.is_empty(),
+            Health::Unavailable(_) => !self.is_unavailable,
+        };
+        self.is_unavailable |= matches!(health, Health::Unavailable(_));
+        if let Some(why) = health.why().filter(|_| is_new) {
+            let (what, action) = why.rsplit_once("; ").unwrap_or((why, "gnstor fleet show says more"));
+            self.problems.insert(0, Problem { what: what.into(), action: action.into() });
+        }
+        self
+    }
+
+    /// 0 online, 2 degraded, 3 unavailable.
+    fn exit_code(&self) -> u8 {
+        match self.state() {
+            "online" => 0,
+            "unavailable" => 3,
+            _ => 2,
+        }
+    }
+
     /// A word for a person and for scripts.
     pub(crate) fn state(&self) -> &'static str {
         match self.problems.is_empty() {
@@ -47,13 +73,18 @@ impl Condition {
     }
 }
 
-/// Shows the state of an array.
+/// Shows the state of an array; the exit code, which is that of `gnstor fleet show`.
 ///
 /// # Errors
 /// [`CliError`]: the daemon cannot be reached or does not answer.
-pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
+pub fn status(args: &ArrayArgs) -> Result<u8, CliError> {
     let fleet = Fleet::ask(args)?;
-    let condition = Condition::of(&fleet);
+    let condition = Condition::of(&fleet).with(&health(&fleet_ops::ask(args)?));
+    show(args, &fleet, &condition);
+    Ok(condition.exit_code())
+}
+
+fn show(args: &ArrayArgs, fleet: &Fleet, condition: &Condition) {
     let (state, problems) = (condition.state(), &condition.problems);
     if args.json {
         let ssd = |s: &Ssd| {
@@ -75,7 +106,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
             "capacity_bytes": fleet.capacity_bytes(), "taken_bytes": fleet.taken_bytes(),
             "problems": problems,
         }));
-        return Ok(());
+        return;
     }
     outln!("array       {} (fleet map epoch {})", args.array, fleet.map.epoch());
     outln!("state       {state}");
@@ -102,7 +133,6 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
         "errors      {}",
         if problems.is_empty() { "no known problems" } else { "see the problems above" }
     );
-    Ok(())
 }
 
 fn print_ssds(ssds: &[Ssd]) {

@@ -2,6 +2,7 @@
 //! `gnstor up`: an array in the foreground.
 
 use crate::args::{AccessArgs, UpArgs};
+use crate::files::readable;
 use crate::key;
 use crate::up_watch::{PAUSE, Watch};
 use crate::witness::{self, Witness};
@@ -13,7 +14,8 @@ use gnstor_daemon::{Access, Openings, Tls, Tokens, openings};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::tcp::ClientTls;
 use serde::Serialize;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,12 +43,8 @@ struct Serving<'a> {
 /// # Errors
 /// [`CliError`]: a port in use, a preset that is not there, an SSD that does not answer.
 pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
-    let fabric_port = match args.listen.port() {
-        port if port == 0 || !args.ssd_at.is_empty() => port,
-        port => port.checked_add(1).ok_or_else(|| {
-            CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
-        })?,
-    };
+    fabric_port(args)?;
+    is_free(args.listen)?;
     let access = access(&args.access)?;
     if let Some(objection) = access.objection(args.listen) {
         return Err(CliError::Usage(objection));
@@ -54,7 +52,21 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(warning) = access.warning(args.listen) {
         eprintln!("gnstor: {warning}");
     }
+    let is_new_folder = args.data.as_ref().is_some_and(|folder| !folder.exists());
+    let served = serve(args, access, steps);
+    if let Some(folder) = args.data.as_ref().filter(|_| is_new_folder && served.is_err()) {
+        // Only an empty folder goes: nothing was made in it.
+        _ = std::fs::remove_dir(folder);
+    }
+    served
+}
+
+/// Runs the array for these callers.
+fn serve(args: &UpArgs, access: Access, steps: &Steps) -> Result<(), CliError> {
     let mut ssds = ssds(args)?;
+    if let Some(warning) = memory_warning(&ssds, gnstor_console::free_memory()) {
+        eprintln!("gnstor: {warning}");
+    }
     let openings = openings(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
@@ -64,7 +76,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         ssds,
         has_witness: args.witness.is_some() || args.witness_at.is_some(),
         listen: args.listen,
-        fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
+        fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port(args)?)),
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
         map_format: match args.map_format {
@@ -93,6 +105,42 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     witness.map_or(Ok(()), Witness::stop)?;
     steps.done("stopped");
     Ok(())
+}
+
+/// The port of the array's own SSDs.
+fn fabric_port(args: &UpArgs) -> Result<u16, CliError> {
+    match args.listen.port() {
+        port if port == 0 || !args.ssd_at.is_empty() => Ok(port),
+        port => port.checked_add(1).ok_or_else(|| {
+            CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
+        }),
+    }
+}
+
+/// The warning about SSDs in memory that can hold more than this machine has free.
+fn memory_warning(ssds: &Ssds, free: Option<u64>) -> Option<String> {
+    let Ssds::Here(plans) = ssds else { return None };
+    let in_memory = plans.iter().filter(|plan| plan.file.is_none());
+    let bytes = in_memory.map(|plan| plan.bytes.unwrap_or(media::DEFAULT_BYTES)).fold(0, u64::saturating_add);
+    let free = free.filter(|free| *free < bytes)?;
+    Some(format!(
+        "the SSDs are in memory and can hold {}, and this machine has {} of memory available: the system may \
+         end this process when they fill; use fewer or smaller ones (--ssds, --ssd-size), or files (--data)",
+        human_bytes(bytes),
+        human_bytes(free)
+    ))
+}
+
+/// Refuses the daemon's port if it is in use. The array opens the port of its SSDs first, and a person looks
+/// for the one that the option names.
+fn is_free(listen: SocketAddr) -> Result<(), CliError> {
+    match TcpListener::bind(listen) {
+        Err(cause) if cause.kind() == ErrorKind::AddrInUse => Err(CliError::Stopped(format!(
+            "--listen {listen}: {cause}; choose another address, or stop the program that uses it"
+        ))),
+        // Anything else is told when the array starts.
+        _ => Ok(()),
+    }
 }
 
 /// Tells what changes in the array, until Ctrl-C.
@@ -125,7 +173,8 @@ fn openings(args: &UpArgs) -> Result<Openings, CliError> {
 
 /// How the SSDs of `--ssd-at` are reached by TLS: the daemon's own certificate proves it.
 fn ssd_tls(ca: &Path, access: &Access) -> Result<ClientTls, CliError> {
-    let file = |cause: String| CliError::File { path: ca.display().to_string(), cause };
+    readable([("--ssd-ca", ca)])?;
+    let file = |cause: String| CliError::Usage(format!("--ssd-ca {}: {cause}", ca.display()));
     let text = std::fs::read(ca).map_err(|e| file(e.to_string()))?;
     let own = access.tls.as_ref().map(|tls| (tls.certificate.as_slice(), tls.key.as_slice()));
     ClientTls::new(&text, own).map_err(file)
@@ -133,6 +182,10 @@ fn ssd_tls(ca: &Path, access: &Access) -> Result<ClientTls, CliError> {
 
 /// Reads the files that callers are proven by.
 fn access(args: &AccessArgs) -> Result<Access, CliError> {
+    let of_tls = args.tls.iter().map(|path| ("--tls", path));
+    let others = [("--client-ca", &args.client_ca), ("--tokens", &args.tokens)];
+    let others = others.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)));
+    readable(of_tls.chain(others).map(|(option, path)| (option, path.as_path())))?;
     let tls = match args.tls.as_slice() {
         [certificate, key] => {
             Some(Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?)
@@ -147,6 +200,11 @@ fn access(args: &AccessArgs) -> Result<Access, CliError> {
         creators: args.creators.clone(),
         insecure: args.insecure,
     };
+    if let Err(why) = access.server_tls() {
+        let files = args.tls.iter().chain(&args.client_ca).map(|path| path.display().to_string());
+        let files = files.collect::<Vec<_>>().join(", ");
+        return Err(CliError::Usage(format!("--tls and --client-ca ({files}): {why}")));
+    }
     if !access.is_proven() && (!access.admins.is_empty() || access.creators.is_some()) {
         let why = "--admins and --creators need callers that are proven: use --client-ca CA or --tokens FILE";
         return Err(CliError::Usage(why.into()));
@@ -168,7 +226,7 @@ fn announce_disk(args: &UpArgs, ssds: &Ssds, steps: &Steps) -> Result<(), CliErr
 /// The disk space of new data files, in words.
 pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> String {
     let when = if sparse { "as it is written" } else { "now; --sparse takes it as it is written" };
-    let noun = if files == 1 { "file takes" } else { "files take" };
+    let noun = if files == 1 { "file is to take" } else { "files are to take" };
     let size = human_bytes(bytes);
     format!(
         "disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump \

@@ -5,10 +5,11 @@ use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCom
 use crate::fleet::{self, Ssd};
 use crate::limits;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
+use gnstor_daemon::core::rights::OWNER_PREFIX;
 use libgnstor::labels::PARTIAL;
 use libgnstor::{CreateOptions, Right, VolumeInfo};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs a volume command.
 ///
@@ -17,12 +18,10 @@ use std::collections::BTreeMap;
 pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     match &args.command {
         VolumeCommand::Create { name, size, replicas, chunk, labels, max_iops, max_bandwidth, array } => {
-            let chunk_bytes = u32::try_from(chunk.unwrap_or(0))
-                .map_err(|_| CliError::Usage("a chunk is at most 16 MiB".into()))?;
             let options = CreateOptions {
                 capacity_bytes: *size,
-                replicas: *replicas,
-                chunk_bytes,
+                replicas: replicas.unwrap_or(0),
+                chunk_bytes: chunk.unwrap_or(0),
                 labels: parse_labels(labels)?,
                 max_iops: max_iops.unwrap_or(0),
                 max_bytes_per_s: max_bandwidth.unwrap_or(0),
@@ -39,20 +38,32 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
         }
         VolumeCommand::Share { name, principal, right, array } => {
             limits::volume_name(name)?;
-            limits::principal(principal)?;
+            limits::new_principal(principal)?;
             let right = match right {
                 RightArg::Read => Right::Read,
                 RightArg::Write => Right::Write,
                 RightArg::Admin => Right::Admin,
             };
             let volume = array.manager()?.share(name, principal, right)?;
+            if !array.is_proven() {
+                eprintln!(
+                    "gnstor: this daemon asks no caller for a name, so {principal} gets the right when it does \
+                     (gnstor up --tokens or --client-ca)"
+                );
+            }
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::Revoke { name, principal, array } => {
             limits::volume_name(name)?;
             limits::principal(principal)?;
-            let volume = array.manager()?.revoke(name, principal)?;
-            if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
+            let manager = array.manager()?;
+            let had = has_right(&manager.get(name)?, principal);
+            let volume = manager.revoke(name, principal)?;
+            match array.json {
+                true => print_json(&to_json(&volume)),
+                false if had => print(&volume),
+                false => outln!("{principal} had no right to volume {name}: nothing to do"),
+            }
         }
         VolumeCommand::Delete(args) => delete(args)?,
     }
@@ -166,23 +177,36 @@ pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
     args.names.iter().try_for_each(|name| limits::volume_name(name))?;
     let manager = args.array.manager()?;
     let mut failed: Option<CliError> = None;
-    for name in &args.names {
+    let mut ends = Vec::new();
+    // A name that stands there twice is one volume.
+    let mut seen = BTreeSet::new();
+    for name in args.names.iter().filter(|name| seen.insert(*name)) {
         match manager.delete(name) {
-            Ok(()) if args.array.json => print_json(&json!({ "deleted": name })),
-            Ok(()) => outln!("deleted {name}"),
+            Ok(()) => {
+                ends.push(json!({ "deleted": name }));
+                if !args.array.json {
+                    outln!("deleted {name}");
+                }
+            }
             Err(error) => {
+                ends.push(json!({ "failed": name, "why": error.to_string() }));
                 if let Some(earlier) = failed.replace(error.into()) {
                     eprintln!("gnstor: {earlier}");
                 }
             }
         }
     }
+    match (args.array.json, args.names.len()) {
+        (false, _) => {}
+        (true, 1) => ends.iter().filter(|_| failed.is_none()).for_each(print_json),
+        (true, _) => print_json(&ends),
+    }
     failed.map_or(Ok(()), Err)
 }
 
 fn parse_labels(labels: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let split = |label: &String| {
-        let wrong = || CliError::Usage(format!("'{label}' is not a label; write it as KEY=VALUE"));
+        let wrong = || CliError::Usage(format!("--label '{label}' is not a label; write it as KEY=VALUE"));
         label.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).ok_or_else(wrong)
     };
     labels.iter().map(split).collect()
@@ -201,11 +225,11 @@ fn to_json(v: &VolumeInfo) -> Value {
 
 fn print(v: &VolumeInfo) {
     outln!("name        {}", v.name);
-    outln!("vid         {} (generation {})", v.vid, v.generation);
+    outln!("vid         {} (generation {}: tells the volumes apart that had this VID)", v.vid, v.generation);
     outln!("capacity    {} ({} bytes)", human_bytes(v.capacity_bytes), v.capacity_bytes);
     outln!("replicas    {}", v.replicas);
     outln!("chunk       {}", human_bytes(v.chunk_bytes.into()));
-    outln!("readers     {}", if v.any_reader { "any".into() } else { format!("{:?}", v.readers) });
+    outln!("readers     {}", readers(v));
     outln!(
         "writer      {}",
         v.writer.map_or("none".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
@@ -223,6 +247,31 @@ fn print(v: &VolumeInfo) {
         outln!("limit       {} a second and SSD", human_bytes(v.max_bytes_per_s));
     }
     for (key, value) in &v.labels {
-        outln!("label       {}={}", printable(key), printable(value));
+        match key.strip_prefix(OWNER_PREFIX) {
+            Some("") => outln!("owner       {}", printable(value)),
+            Some(right) => value.split(',').for_each(|name| {
+                outln!("right       {}: {}", printable(name), printable(right.trim_start_matches('.')));
+            }),
+            None => outln!("label       {}={}", printable(key), printable(value)),
+        }
     }
+}
+
+/// The clients that have the volume open to read it.
+fn readers(v: &VolumeInfo) -> String {
+    match (v.any_reader, &*v.readers) {
+        (true, _) => "any client".into(),
+        (false, []) => "none".into(),
+        (false, [one]) => format!("client {one}"),
+        (false, many) => {
+            format!("clients {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// Whether the volume is shared with this principal.
+fn has_right(v: &VolumeInfo, principal: &str) -> bool {
+    let rights =
+        v.labels.iter().filter(|(key, _)| key.len() > OWNER_PREFIX.len() && key.starts_with(OWNER_PREFIX));
+    rights.flat_map(|(_, names)| names.split(',')).any(|name| name == principal)
 }

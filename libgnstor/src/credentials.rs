@@ -55,14 +55,20 @@ impl Credentials {
         let endpoint = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
         let mut endpoint = endpoint.connect_timeout(CONNECT);
         match &self.tls_ca {
+            Some(_) if is_tls && self.tls_cert.is_some() != self.tls_key.is_some() => {
+                return Err(wrong("a client certificate and its key are used together"));
+            }
             Some(ca) if is_tls => {
-                let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-                match (&self.tls_cert, &self.tls_key) {
-                    (Some(certificate), Some(key)) => {
-                        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
-                    }
-                    (None, None) => {}
-                    _ => return Err(wrong("a client certificate and its key are used together")),
+                let ca_text = read(ca)?;
+                ClientTls::new(&ca_text, None).map_err(|why| wrong(format!("{}: {why}", ca.display())))?;
+                let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_text));
+                if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+                    let (own, own_key) = (read(certificate)?, read(key)?);
+                    let named = |why: String| {
+                        wrong(format!("{} and {}: {why}", certificate.display(), key.display()))
+                    };
+                    ClientTls::new(&ca_text, Some((&own, &own_key))).map_err(named)?;
+                    tls = tls.identity(Identity::from_pem(own, own_key));
                 }
                 endpoint = endpoint.tls_config(tls).map_err(|e| wrong(root_cause(&e)))?;
             }
@@ -76,9 +82,10 @@ impl Credentials {
         let token = match &self.token_file {
             None => None,
             Some(path) => {
-                let text = String::from_utf8(read(path)?).map_err(|_| wrong("the token is no text"))?;
+                let no_token = |why: &str| wrong(format!("{}: the token is {why}", path.display()));
+                let text = String::from_utf8(read(path)?).map_err(|_| no_token("no text"))?;
                 let value = format!("Bearer {}", text.trim()).parse::<MetadataValue<Ascii>>();
-                let mut value = value.map_err(|_| wrong("the token is not printable ASCII"))?;
+                let mut value = value.map_err(|_| no_token("not printable ASCII"))?;
                 value.set_sensitive(true);
                 Some(value)
             }

@@ -26,6 +26,7 @@ mod maps;
 mod rpc;
 mod ssds;
 mod transfer;
+mod unreachable;
 
 #[cfg(test)]
 #[path = "../../proto/testing/deadline.rs"]
@@ -49,6 +50,7 @@ pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 pub use rpc::{dial, was_cut, within};
 pub use ssds::{Fabric, SsdInfo};
+pub use unreachable::unreachable;
 
 /// gRPC code in [`Error::Daemon`] for a volume that does not exist.
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;

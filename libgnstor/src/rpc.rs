@@ -11,6 +11,7 @@
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
+use crate::unreachable::unreachable;
 use gnstor_auth::ShownClient;
 use gnstor_proto::grpc;
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -24,6 +25,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
+/// The answer to the first call of a connection.
+const REGISTRATION: &str = "a client id";
 /// How often a client names its id, so that the daemon keeps it after a connection broke.
 const KEEP: Duration = Duration::from_secs(5);
 
@@ -34,6 +37,7 @@ pub(crate) struct Rpc {
     channel: Channel,
     proof: Proof,
     endpoint: String,
+    is_tls: bool,
     limit: Duration,
 }
 
@@ -53,7 +57,7 @@ impl Rpc {
                 let mut fleet = rpc.fleet();
                 let call = fleet.register(grpc::RegisterRequest { name: name.into() });
                 let answer = rpc.runtime.block_on(call);
-                let answer = answer.map_err(|status| rpc.failed("a client id", status))?;
+                let answer = answer.map_err(|status| rpc.failed(REGISTRATION, status))?;
                 Ok((rpc, answer.into_inner()))
             });
             match tried {
@@ -73,7 +77,7 @@ impl Rpc {
 
     /// Connects, with this deadline for each call.
     fn connect_for(endpoint: &str, credentials: &Credentials, limit: Duration) -> Result<Self, Failed> {
-        let unreachable = |cause: String| Error::Unreachable { endpoint: endpoint.into(), cause };
+        let is_tls = credentials.tls_ca.is_some();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("gn-rpc")
@@ -82,9 +86,12 @@ impl Rpc {
             .map_err(|cause| Failed::from(Error::Os { what: "starting the RPC runtime".into(), cause }))?;
         let (target, proof) = credentials.endpoint(endpoint)?;
         let connected = runtime.block_on(target.timeout(limit).connect());
-        let channel =
-            connected.map_err(|e| Failed { error: unreachable(root_cause(&e)), was_cut: was_cut(&e) })?;
-        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), limit })
+        let failed = |e: tonic::transport::Error| Failed {
+            error: unreachable(endpoint, is_tls, &e),
+            was_cut: was_cut(&e),
+        };
+        let channel = connected.map_err(failed)?;
+        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, limit })
     }
 
     pub(crate) fn volumes(&self) -> VolumesClient<SignedChannel> {
@@ -178,7 +185,12 @@ impl Rpc {
             Code::Cancelled => Error::Silent { endpoint, call: call.into(), waited: self.limit }.into(),
             Code::Unavailable | Code::Unknown | Code::Internal => {
                 let was_cut = was_cut(&status);
-                Failed { error: Error::Unreachable { endpoint, cause: root_cause(&status) }, was_cut }
+                let error = match call {
+                    REGISTRATION => unreachable(&endpoint, self.is_tls, &status),
+                    // This connection is a daemon's.
+                    _ => Error::Unreachable { endpoint, cause: root_cause(&status) },
+                };
+                Failed { error, was_cut }
             }
             _ => Error::Daemon(status).into(),
         }

@@ -88,6 +88,12 @@ impl Ended {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
     }
 
+    /// The same of a command whose exit code is the state of the array: healthy, degraded or unavailable.
+    pub fn state(&self) -> Value {
+        assert!([0, 2, 3].contains(&self.code), "exit code {}: {}", self.code, self.stderr);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
     /// Checks that the command failed, with these words in one line on standard error and nothing on standard
     /// output.
     pub fn failed(&self, words: &[&str]) {

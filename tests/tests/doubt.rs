@@ -40,11 +40,11 @@ fn after_a_write_that_failed_each_command_says_which_copies_may_differ() {
         ssds[1].signal("-CONT");
         assert!(wrote.is_err(), "one SSD does not answer");
         until("all SSDs are there", || {
-            let shown = ask(&["status", "--json"]).json();
+            let shown = ask(&["status", "--json"]).state();
             shown["ssds"].as_array().is_some_and(|ssds| ssds.iter().all(|ssd| ssd["state"] == "online"))
         });
         until("the daemon is told", || may_differ(&ask(&["volume", "list", "--json"]).json(), "doubtful"));
-        let status = ask(&["status", "--json"]).json();
+        let status = ask(&["status", "--json"]).state();
         assert!(may_differ(&status, "doubtful") && status["state"] == "degraded", "{status:#}");
         let problem = status["problems"][0]["what"].as_str().expect("a problem");
         assert!(problem.contains("copies of doubtful may differ"), "{problem}");

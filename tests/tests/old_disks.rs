@@ -83,7 +83,7 @@ fn is_told(up: &Up, index: u64, why: &str) {
     assert_eq!(v["ssds_down"], serde_json::json!([index]));
     let told = (&v["copies_left"], &v["redundant"], &v["replicas_may_differ"]);
     assert_eq!(told, (&1.into(), &false.into(), &true.into()));
-    let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+    let status = gnstor(&["status", "--json", "--array", &up.daemon]).state();
     assert_eq!(status["state"], "degraded");
     let what = status["problems"][0]["what"].as_str().expect("a problem");
     assert!(what.contains(&name) && what.contains(why), "{what}");
@@ -283,7 +283,7 @@ fn is_named(up: &Up, words: &str) {
 
 /// Checks that SSD 1 serves all its copies and reports lost places of its metadata.
 fn is_called_degraded(up: &Up, what: &str) {
-    let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+    let status = gnstor(&["status", "--json", "--array", &up.daemon]).state();
     let ssd = &status["ssds"][1];
     assert_eq!(ssd["state"], "degraded", "{what}: {status}");
     assert_eq!((&status["state"], &ssd["serves_reads"]), (&"degraded".into(), &true.into()));
@@ -323,7 +323,7 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
             match came_up.as_str() {
                 "damaged" => is_told(&up, 1, "ssd-1.gns"),
                 "lossy" => until(&format!("{what}: it is called lossy"), || {
-                    let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+                    let status = gnstor(&["status", "--json", "--array", &up.daemon]).state();
                     status["ssds"][1]["state"] == "lossy" && status["state"] == "degraded"
                 }),
                 other => assert_eq!(other, "clean", "{what}"),
@@ -356,7 +356,7 @@ fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
         let data = folder.path().join("array").to_str().expect("a plain path").to_owned();
         let up = Up::start(&["--map-format", "2", "--ssds", "2", "--data", &data, "--volatile"]);
         up.volume(&["create", "v", "--size", "1MiB", "--replicas", "2"]).worked();
-        let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        let status = gnstor(&["status", "--json", "--array", &up.daemon]).state();
         assert_eq!((&status["state"], &status["ssds"][0]["state"]), (&"online".into(), &"online".into()));
         {
             let guest = Guest::connect(&up.daemon, "writer");
@@ -368,7 +368,7 @@ fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
         up.kill();
         let up = Up::start_as(&["--map-format", "2", "--data", &data, "--volatile"]);
         assert_eq!(here(&up, 1)["came_up"], "lossy", "{}", up.serving);
-        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).state();
         until("both SSDs are called lossy", || (0..2).all(|ssd| status()["ssds"][ssd]["state"] == "lossy"));
         let said = status();
         assert_eq!((&said["state"], &said["ssds"][1]["serves_reads"]), (&"degraded".into(), &false.into()));

@@ -76,7 +76,7 @@ impl Processes {
 }
 
 fn status(up: &Up) -> Value {
-    gnstor(&["status", "--json", "--array", &up.daemon]).json()
+    gnstor(&["status", "--json", "--array", &up.daemon]).state()
 }
 
 fn create(up: &Up, name: &str) -> Ended {

@@ -90,7 +90,7 @@ fn copies_into_an_array_whose_syncs_are_slow_do_not_fail() {
             "{syncs} syncs; {copies} copies of {} MiB, each sync {sync_ms} ms longer: median {median:.1?}, longest {longest:.1?}",
             bytes >> 20
         );
-        let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        let status = gnstor(&["status", "--json", "--array", &up.daemon]).state();
         assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
         up.end("-TERM");
         let up = Up::start_as(&args);

@@ -173,7 +173,7 @@ fn two_ssds_and_a_witness_go_on_without_one_of_them_and_it_is_filled_when_it_is_
                 two.start_ssd(lost);
                 two.copies_hold(seed);
             }
-            let status = gnstor(&["status", "--array", &two.daemon().daemon, "--json"]).json();
+            let status = gnstor(&["status", "--array", &two.daemon().daemon, "--json"]).state();
             assert_eq!(
                 (&status["state"], &status["ssds"][2]["state"]),
                 (&"online".into(), &"witness".into())

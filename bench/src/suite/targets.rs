@@ -79,7 +79,7 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     }
     for mode in [Mode::Gd, Mode::Basic] {
         for (rw, bs) in [(Rw::Randread, K4), (Rw::Randwrite, K4), (Rw::Randread, K64), (Rw::Randwrite, K64)] {
-            add("bare", null(BenchArgs { mode, central_engine: Switch::Off, ..base(rw, bs, 4) }));
+            add("bare", null(BenchArgs { mode, central_engine: Some(Switch::Off), ..base(rw, bs, 4) }));
         }
     }
     for rw in [Rw::Randread, Rw::Randwrite] {

@@ -2,6 +2,7 @@
 //! What the commands share: why one fails, progress on standard error, standard output, words of the command
 //! line.
 
+mod memory;
 pub mod out;
 mod report;
 pub mod words;
@@ -9,6 +10,7 @@ pub mod words;
 use gnstor_array::ArrayError;
 pub use gnstor_array::human_bytes;
 use gnstor_array::media::MediaError;
+pub use memory::free_memory;
 pub use report::{Steps, describe_hca, print_json};
 
 /// Why a command failed: one sentence for a person, and an exit code.
@@ -57,13 +59,22 @@ impl CliError {
     /// The exit code: 2 for wrong arguments, 130 for Ctrl-C, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_)
-            | Self::Media(MediaError::Request(_) | MediaError::Setting(_))
-            | Self::Array(ArrayError::SsdCount(_) | ArrayError::Groups(_))
-            | Self::Array(ArrayError::Media(MediaError::Request(_) | MediaError::Setting(_))) => 2,
+            _ if self.is_usage() => 2,
             Self::Interrupted => 130,
             _ => 1,
         }
+    }
+
+    /// Whether the arguments are wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Usage(_)
+                | Self::Gnstor(libgnstor::Error::Credentials(_))
+                | Self::Media(MediaError::Request(_) | MediaError::Setting(_))
+                | Self::Array(ArrayError::SsdCount(_) | ArrayError::Groups(_))
+                | Self::Array(ArrayError::Media(MediaError::Request(_) | MediaError::Setting(_)))
+        )
     }
 }
 

@@ -2,8 +2,10 @@
 //! How to find a running array, and how to prove who calls.
 
 use super::DEFAULT_ARRAY;
+use crate::files::readable;
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
+use gnstor_console::CliError;
+use gnstor_console::words::parse_daemon;
 use std::path::PathBuf;
 
 /// How to find a running array.
@@ -11,7 +13,7 @@ use std::path::PathBuf;
 pub struct ArrayArgs {
     /// Address of the array's daemon
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = parse_daemon)]
     pub array: String,
     /// Print JSON
     #[arg(long)]
@@ -41,16 +43,32 @@ pub struct CredentialArgs {
 
 impl ArrayArgs {
     /// The files that the caller is proven with.
-    pub fn credentials(&self) -> libgnstor::Credentials {
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] names each that cannot be read.
+    pub fn credentials(&self) -> Result<libgnstor::Credentials, CliError> {
         let CredentialArgs { tls_ca, tls_cert, tls_key, token_file } = self.credentials.clone();
-        libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file }
+        let named = [
+            ("--tls-ca", &tls_ca),
+            ("--tls-cert", &tls_cert),
+            ("--tls-key", &tls_key),
+            ("--token-file", &token_file),
+        ];
+        readable(named.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))))?;
+        Ok(libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file })
+    }
+
+    /// The caller proves its name.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.credentials.tls_cert.is_some() || self.credentials.token_file.is_some()
     }
 
     /// A connection to the array's daemon.
     ///
     /// # Errors
-    /// As [`libgnstor::Manager::connect`].
-    pub fn manager(&self) -> Result<libgnstor::Manager, libgnstor::Error> {
-        libgnstor::Manager::connect_with(&self.array, "gnstor volume", &self.credentials())
+    /// As [`Self::credentials`] and [`libgnstor::Manager::connect`].
+    pub fn manager(&self) -> Result<libgnstor::Manager, CliError> {
+        let credentials = self.credentials()?;
+        Ok(libgnstor::Manager::connect_with(&self.array, "gnstor volume", &credentials)?)
     }
 }

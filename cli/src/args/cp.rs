@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor cp`.
 
-use super::ArrayArgs;
+use super::{ArrayArgs, parse_io_timeout};
 use clap::Args;
-use gnstor_console::words::{DeviceArg, parse_size, parse_time};
+use gnstor_console::words::{DeviceArg, parse_bytes, whole};
 use std::time::Duration;
 
 /// `gnstor cp`.
@@ -14,11 +14,11 @@ pub struct CpArgs {
     /// gn://VOLUME, a file, a device, or - for standard output
     pub to: String,
     /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
-    pub replicas: u32,
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4))]
+    pub replicas: Option<u32>,
     /// Copy an incomplete or damaged volume out as it is, without checking it
     #[arg(long)]
     pub partial: bool,
@@ -32,11 +32,4 @@ pub struct CpArgs {
     /// The array.
     #[command(flatten)]
     pub array: ArrayArgs,
-}
-
-/// A deadline of I/Os: 1 s to 1 h.
-fn parse_io_timeout(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
-    if limits.contains(&time) { Ok(time) } else { Err("it must be 1s to 1h".into()) }
 }

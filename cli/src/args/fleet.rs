@@ -3,7 +3,7 @@
 
 use super::ArrayArgs;
 use clap::{Args, Subcommand};
-use gnstor_console::words::parse_address;
+use gnstor_console::words::{parse_address, parse_ssd, whole};
 
 /// `gnstor fleet`.
 #[derive(Clone, Debug, Args)]
@@ -17,12 +17,25 @@ pub struct FleetArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
     /// Show the SSDs, how many copies are left, and changes in progress
+    #[command(after_help = concat!(
+        "Examples:\n  gnstor fleet show\n  gnstor fleet show --json | jq -r .state\n\n",
+        "Exit codes: 0 healthy; 1 the daemon did not answer; 2 degraded: some blocks have fewer copies than ",
+        "they should, or an SSD is down; 3 some blocks cannot be read or written; 64 the command line was not ",
+        "understood.",
+    ))]
     Show(ArrayArgs),
     /// Keep showing the fleet: redraw it on a terminal, else print it again at each change
+    #[command(after_help = concat!(
+        "Examples:\n  gnstor fleet watch\n  gnstor fleet watch --json\n\n",
+        "Exit codes, by what was seen last: 0 healthy; 1 the daemon did not answer at first; 2 degraded; 3 some ",
+        "blocks cannot be read or written; 64 the command line was not understood.",
+    ))]
     Watch(ArrayArgs),
     /// Let an SSD back into the array after fail, remove, too many restarts or lost writes
+    #[command(after_help = "Examples:\n  gnstor fleet resume 2\n  gnstor fleet resume 2 --lose-data")]
     Resume {
-        /// Index of the SSD
+        /// Number of the SSD
+        #[arg(value_parser = parse_ssd)]
         ssd: u16,
         /// Resume it even if it lost writes and has the only copy of some blocks: these may be older than
         /// what was written
@@ -33,8 +46,10 @@ pub enum FleetCommand {
         array: ArrayArgs,
     },
     /// Remove an SSD from the array at once; it stays out until `fleet resume`
+    #[command(after_help = "Examples:\n  gnstor fleet fail 2\n  gnstor fleet fail 2 --lose-data")]
     Fail {
-        /// Index of the SSD
+        /// Number of the SSD
+        #[arg(value_parser = parse_ssd)]
         ssd: u16,
         /// Remove it even if it has the only copy of some blocks: they cannot be read or written until it is
         /// back
@@ -53,8 +68,14 @@ pub enum FleetCommand {
     ))]
     Add(AddSsd),
     /// Put the empty SSD that was started with a lost SSD's number in the lost one's place
+    #[command(after_help = concat!(
+        "Start an empty SSD with the number of the lost one first:\n",
+        "  gnstor ssd --index 2 --listen 10.0.0.5:4421 --data new.gns --size 1TiB --manager-key array.key\n",
+        "  gnstor fleet replace 2",
+    ))]
     Replace {
-        /// Index of the SSD
+        /// Number of the SSD
+        #[arg(value_parser = parse_ssd)]
         ssd: u16,
         /// Replace it even if it had the only copy of some blocks: these then read as zeros
         #[arg(long)]
@@ -84,16 +105,20 @@ pub enum FleetCommand {
         array: ArrayArgs,
     },
     /// Copy an SSD's blocks to other SSDs, then take it out; no block has a copy less meanwhile
+    #[command(after_help = "Examples:\n  gnstor fleet drain 2\n  gnstor fleet watch")]
     Drain {
-        /// Index of the SSD
+        /// Number of the SSD
+        #[arg(value_parser = parse_ssd)]
         ssd: u16,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
     },
     /// Remove an SSD if every block that it serves has another copy; it stays out until `fleet resume`
+    #[command(after_help = "Example:\n  gnstor fleet remove 2")]
     Remove {
-        /// Index of the SSD
+        /// Number of the SSD
+        #[arg(value_parser = parse_ssd)]
         ssd: u16,
         /// The array.
         #[command(flatten)]
@@ -105,17 +130,17 @@ pub enum FleetCommand {
 #[derive(Clone, Debug, Args)]
 pub struct AddSsd {
     /// HOST:PORT at which the daemon, the other SSDs and the clients reach the SSD
-    #[arg(value_parser = parse_address)]
+    #[arg(value_parser = parse_address, value_name = "SSD-ADDRESS")]
     pub address: String,
     /// Keep it without blocks, as a spare: it takes the places of the next SSD that is lost or drained
     #[arg(long)]
     pub spare: bool,
     /// Number of its node. A block's copies lie on different nodes while there are enough [default: a
     /// node of its own]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0, 65_535))]
     pub node: Option<u16>,
     /// Number of its rack, for people
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0, 65_535))]
     pub rack: u16,
     /// Its share of the blocks, in shares of another SSD: 0.01 to 100
     #[arg(long, value_name = "W", default_value = "1", value_parser = parse_weight)]

@@ -4,7 +4,7 @@
 use super::ArrayArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use gnstor_array::Group;
-use gnstor_console::words::{EngineArgs, parse_address, parse_size};
+use gnstor_console::words::{EngineArgs, parse_address, parse_listen, parse_ssd, parse_ssd_size, whole};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -66,21 +66,21 @@ impl From<DhGroup> for Group {
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
     /// Address of the daemon; embedded SSDs are reached on the next port
-    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS")]
+    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", value_parser = parse_listen)]
     pub listen: SocketAddr,
     /// Number of SSDs [default: 4, or as many as --data contains]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1, 64))]
     pub ssds: Option<u16>,
     /// Logical capacity of each SSD [default: 1GiB, or that of --data]
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_ssd_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
     /// Number of placement groups of a new array, a power of two: more spread blocks more evenly
-    #[arg(long, default_value_t = 65_536, value_name = "N")]
+    #[arg(long, default_value = "65536", value_name = "N", value_parser = parse_groups)]
     pub groups: u32,
     /// Format of the fleet map. 3: the array goes on without a lost SSD, and rebuilds it when it is back. 2:
     /// writes to a lost SSD wait for it. A map of format 3 stays one [default: 3; 2 for two SSDs without a
     /// witness, and for more than 8 embedded ones]
-    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "2|3")]
+    #[arg(long, value_parser = whole::<u8>(2, 3), value_name = "2|3")]
     pub map_format: Option<u8>,
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
@@ -135,6 +135,12 @@ pub struct UpArgs {
     pub access: AccessArgs,
 }
 
+/// A number of placement groups.
+fn parse_groups(text: &str) -> Result<u32, String> {
+    let groups = text.parse::<u32>().ok().filter(|groups| groups.is_power_of_two() && *groups <= 1 << 24);
+    groups.ok_or_else(|| "use a power of two from 1 to 16777216".into())
+}
+
 /// Who may call the daemon of `gnstor up`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Access")]
@@ -171,11 +177,16 @@ pub struct CertsArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum CertsCommand {
     /// Make a certificate authority: ca.crt and ca.key
+    #[command(after_help = "Example:\n  gnstor certs init certs")]
     Init {
         /// Folder of the files; created if it does not exist.
         dir: PathBuf,
     },
     /// Issue a certificate: NAME.crt and NAME.key
+    #[command(after_help = concat!(
+        "Examples:\n  gnstor certs issue certs anna\n",
+        "  gnstor certs issue certs daemon --server localhost --server 10.0.0.7",
+    ))]
     Issue {
         /// Folder with ca.crt and ca.key.
         dir: PathBuf,
@@ -209,10 +220,10 @@ pub struct SsdArgs {
     #[arg(long, requires = "index", conflicts_with_all = ["size", "preset", "settings", "format"])]
     pub witness: bool,
     /// Logical capacity [default: that of the file; 1GiB in memory]
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_ssd_size, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Address on which daemons and clients reach this SSD
-    #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
+    #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS", value_parser = parse_listen)]
     pub listen: SocketAddr,
     /// File with the array's manager key: daemon and clients must prove who they are; created if the file
     /// does not exist
@@ -235,7 +246,7 @@ pub struct SsdArgs {
     #[arg(long)]
     pub insecure: bool,
     /// Number of the SSD in its array [default: that of the file, else 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0, 65_535))]
     pub index: Option<u16>,
     /// Threads.
     #[command(flatten)]
@@ -272,8 +283,8 @@ pub enum SsdCommand {
 #[derive(Clone, Debug, Args)]
 pub struct SsdPageArgs {
     /// Number of the SSD in the array, as `gnstor status` shows it
-    #[arg(value_name = "N")]
-    pub index: u32,
+    #[arg(value_name = "SSD", value_parser = parse_ssd)]
+    pub index: u16,
     /// File with the array's manager key; `log` needs it where the array has one
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,

@@ -2,7 +2,7 @@
 //! Words of `gnstor sim`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use gnstor_console::words::{parse_size, parse_time};
+use gnstor_console::words::{number, parse_size, parse_ssd_size, parse_time, whole};
 use gnstor_sim::load::Rw;
 use gnstor_sim::scale::Range;
 use gnstor_sim::survive::campaign::{Seeds, Without};
@@ -58,10 +58,10 @@ pub struct SurviveArgs {
     #[arg(long, default_value = "1..100", value_name = "SEEDS")]
     pub seeds: Seeds,
     /// Play one seed
-    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: Option<u64>,
     /// Seeds played at a time; each is played by one thread
-    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = number::<NonZeroUsize>("1 or more"))]
     pub jobs: NonZeroUsize,
     /// Print what happens in the seed
     #[arg(long, requires = "seed")]
@@ -93,10 +93,10 @@ pub struct ScaleArgs {
     #[arg(long, default_value = "4", value_name = "RANGE")]
     pub ssds: Range,
     /// Machines with SSDs, each with a link of its own
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = number::<usize>("1 or more"))]
     pub nodes: usize,
     /// Copies of every block [default: 2, or 1 with one SSD]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u8>(1, 4))]
     pub replicas: Option<u8>,
     /// What the clients do
     #[arg(long, value_enum, default_value = "randread", value_name = "RW")]
@@ -105,7 +105,7 @@ pub struct ScaleArgs {
     #[arg(long, default_value = "4KiB", value_parser = parse_size, value_name = "SIZE")]
     pub bs: u64,
     /// Requests in flight of each client, 1 to 128
-    #[arg(long, default_value_t = 32, value_name = "N")]
+    #[arg(long, default_value = "32", value_name = "N", value_parser = number::<u16>("1 to 128"))]
     pub iodepth: u16,
     /// Skew of random I/O: Zipf exponent such as 0.99; 0 is uniform
     #[arg(long, default_value = "0", value_parser = parse_permille, hide_default_value = true)]
@@ -115,7 +115,7 @@ pub struct ScaleArgs {
     #[arg(long, default_value = "16MiB", value_parser = parse_size, value_name = "SIZE")]
     pub size: u64,
     /// Logical capacity of each SSD [default: twice what the volumes take of it, at least 256 MiB]
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, value_parser = parse_ssd_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
     /// Preset of the SSDs
     #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
@@ -130,7 +130,7 @@ pub struct ScaleArgs {
     #[arg(long, default_value = "20ms", value_parser = parse_time, value_name = "TIME")]
     pub runtime: Duration,
     /// Seed of all random choices
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
     /// Memory limit of one simulated array; a larger array is refused
     #[arg(long, default_value = "6GiB", value_parser = parse_size, value_name = "SIZE")]

@@ -31,7 +31,7 @@ fn values_and_pairs_that_make_no_sense_are_usage_errors() {
     for (words, said) in [
         (&["ls", "--log", "foo"][..], "'foo' is no level"),
         (&["ls", "--log", "warn,gnstor_daemon=loud"], "'loud' is no level"),
-        (&["ls", "--array", ""], "a value is required"),
+        (&["ls", "--array", ""], "is not an address"),
         (&["ls", "--tls-cert", "c", "--tls-ca", "a"], "--tls-key"),
         (&["ls", "--tls-cert", "c", "--tls-key", "k"], "--tls-ca"),
         (&["ls", "--tls-key", "k"], "--tls-cert"),

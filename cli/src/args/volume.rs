@@ -4,7 +4,7 @@
 use super::ArrayArgs;
 use crate::filter::Filter;
 use clap::{Args, Subcommand, ValueEnum};
-use gnstor_console::words::parse_size;
+use gnstor_console::words::{parse_size, whole};
 
 /// A size above zero.
 fn parse_capacity(text: &str) -> Result<u64, String> {
@@ -12,6 +12,14 @@ fn parse_capacity(text: &str) -> Result<u64, String> {
         0 => Err("a volume has at least one block of 4 KiB".into()),
         bytes => Ok(bytes),
     }
+}
+
+/// A chunk: a power of two from 4 KiB to 16 MiB.
+fn parse_chunk(text: &str) -> Result<u32, String> {
+    let chunk = parse_size(text)?;
+    let chunk = u32::try_from(chunk).ok().filter(|chunk| chunk.is_power_of_two());
+    let chunk = chunk.filter(|chunk| (4 << 10..=16 << 20).contains(chunk));
+    chunk.ok_or_else(|| "use a power of two from 4KiB to 16MiB".into())
 }
 
 /// A limit above zero.
@@ -48,16 +56,16 @@ pub enum VolumeCommand {
         #[arg(long, value_parser = parse_capacity, value_name = "SIZE")]
         size: u64,
         /// Copies of every block [default: 2, or 1 on an array of one SSD]
-        #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
-        replicas: u32,
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4))]
+        replicas: Option<u32>,
         /// Chunk size: consecutive bytes kept on one SSD [default: 64KiB]
-        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
-        chunk: Option<u64>,
+        #[arg(long, value_parser = parse_chunk, value_name = "SIZE")]
+        chunk: Option<u32>,
         /// Label, repeatable
         #[arg(long = "label", value_name = "KEY=VALUE")]
         labels: Vec<String>,
         /// Limit in commands per second on each SSD; further commands wait [default: no limit]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u32::MAX.into()))]
         max_iops: Option<u32>,
         /// Limit in bytes per second on each SSD, such as 500MB; further commands wait [default: no limit]
         #[arg(long, value_parser = parse_bandwidth, value_name = "SIZE")]

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Links that lead to links.
 const MOST_LINKS: usize = 40;
@@ -92,13 +92,13 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
             // Under another name until it is whole: an interrupted copy never looks like a finished one.
             let mut partial = whole.clone().into_os_string();
             partial.push(".gnstor-partial");
-            let shown = Path::new(&partial).display().to_string();
             let copied = std::fs::File::create(&partial).map_err(Fetch::Write).and_then(|mut file| {
                 let sum = fetch_into(&source, steps, &content, &mut file)?;
                 std::fs::rename(&partial, &whole).map_err(Fetch::Write)?;
                 Ok(sum)
             });
-            let copied = copied.map_err(|e| e.at(&shown));
+            // The user named no partial file.
+            let copied = copied.map_err(|e| e.at(path));
             copied.inspect_err(|_| _ = std::fs::remove_file(&partial))?
         }
     };

@@ -153,7 +153,7 @@ fn options(
 ) -> Result<CreateOptions, CliError> {
     let mut options = CreateOptions {
         capacity_bytes: bytes.next_multiple_of(CHUNK),
-        replicas: args.replicas,
+        replicas: args.replicas.unwrap_or(0),
         ..CreateOptions::default()
     };
     if let Some(old) = old {

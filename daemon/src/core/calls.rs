@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
-use super::{Core, Reply, Ticket};
+use super::{Core, Reply, SHARES, Ticket};
 use fleet::Wish;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
@@ -48,7 +48,15 @@ impl Core {
         let Some(caller) = self.callers.get(&ticket).cloned() else { return };
         let vid = self.waits_for_round(&request);
         if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)) {
-            if volume.queue.len() < self.config.max_queue {
+            let (waiting, most) = (volume.queue.len(), self.config.max_queue);
+            let is_of_caller =
+                |ticket: &Ticket| self.callers.get(ticket).is_some_and(|other| other.name == caller.name);
+            let of_caller = || volume.queue.iter().filter(|(ticket, _)| is_of_caller(ticket)).count();
+            let is_greedy = !ticket.is_own()
+                && !caller.single
+                && waiting >= most / SHARES
+                && of_caller() >= most / SHARES;
+            if waiting < most && !is_greedy {
                 return volume.queue.push_back((ticket, request));
             }
             let message = format!(
@@ -212,8 +220,12 @@ impl Core {
             );
             return Err(Failure::new(PermissionDenied, message));
         }
-        let has_right =
-            |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
+        // The id of a writer may release the volume, which needs the right to write.
+        let is_enough = |v: &Volume| {
+            let needed = if v.entry.writer == Some(client) { Right::Write } else { Right::Read };
+            caller.right(&v.entry.labels) >= Some(needed)
+        };
+        let has_right = |vid| self.volumes.get(&vid).is_none_or(is_enough);
         let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
         if names_it && self.clients.inherited_opens(client).all(has_right) {
             self.clients.adopt(caller, client);

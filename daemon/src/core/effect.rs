@@ -150,6 +150,8 @@ impl Command {
 pub struct GoneVolume {
     /// The volume id.
     pub vid: Vid,
+    /// The generation that was deleted.
+    pub generation: u32,
     /// Time since its blocks were swept.
     pub age_ms: u64,
     /// The last requests that changed it.

@@ -41,6 +41,19 @@ impl PastVids {
         self.0.get(&vid).is_some_and(|past| generation <= past.generation)
     }
 
+    /// SSDs remember volumes that are gone. They take no volume of the same id and an earlier generation.
+    pub(super) fn recall(&mut self, gone: &[GoneVolume]) {
+        for gone in gone {
+            let past = self.0.entry(gone.vid).or_default();
+            past.generation = past.generation.max(gone.generation);
+        }
+    }
+
+    /// An SSD has a volume with this id that the array does not have: no volume gets the id.
+    pub(super) fn is_strange(&mut self, vid: Vid) {
+        self.0.entry(vid).or_default().not_before_ms = u64::MAX;
+    }
+
     /// A volume with this id is gone; the id rests until `not_before_ms`.
     pub(super) fn retire(&mut self, entry: &VolumeEntry, version: u64, not_before_ms: u64) {
         let past = self.0.entry(entry.vid).or_default();

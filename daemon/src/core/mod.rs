@@ -61,6 +61,10 @@ use volume::{Stage, Volume};
 /// Tickets from here on are the core's own: their replies have no reader.
 const OWN_TICKETS: u64 = 1 << 63;
 
+/// A principal has at most one share of the requests that may be under way, and of those that may wait for a
+/// volume.
+const SHARES: usize = 4;
+
 #[derive(Debug)]
 enum Phase {
     Starting(start::Start),
@@ -184,6 +188,7 @@ impl Core {
             self.tickets.insert(ticket, now + self.config.request_ms).is_none(),
             "a ticket names one request"
         );
+        let is_greedy = !ticket.is_own() && self.has_its_share(&caller);
         self.callers.insert(ticket, caller);
         match &self.phase {
             Phase::Serving if full => self.fail(
@@ -191,6 +196,14 @@ impl Core {
                 GrpcCode::Unavailable,
                 format!("the daemon has {} requests under way: try again later", self.config.max_requests),
             ),
+            Phase::Serving if is_greedy => {
+                let most = self.config.max_requests / SHARES;
+                self.fail(
+                    ticket,
+                    GrpcCode::ResourceExhausted,
+                    format!("this caller has {most} requests under way: try again when some are answered"),
+                );
+            }
             Phase::Serving => self.dispatch(now, ticket, request),
             Phase::Starting(start) => {
                 let message = format!(
@@ -204,6 +217,14 @@ impl Core {
                 self.reply(ticket, Err(failure));
             }
         }
+    }
+
+    /// Whether the caller's principal has its share of the requests that may be under way. Where all callers
+    /// are one principal there is nothing to share.
+    fn has_its_share(&self, caller: &Caller) -> bool {
+        let most = self.config.max_requests / SHARES;
+        let of_caller = || self.callers.values().filter(|other| other.name == caller.name).count();
+        !caller.single && self.callers.len() >= most && of_caller() >= most
     }
 
     /// A command ended. The core ignores a command that it has given up.

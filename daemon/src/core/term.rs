@@ -42,12 +42,8 @@ impl Term {
     /// Chooses the next term above the ones in `seen`.
     pub(super) fn choose(&mut self, seen: impl IntoIterator<Item = u64>) -> Result<u64, Stop> {
         let ahead = (1u64 << self.refused.min(32)) - 1;
-        let Some(term) =
-            next_term(seen.into_iter().chain([self.number, self.seen])).and_then(|t| t.checked_add(ahead))
-        else {
-            let why = "the fleet map's term is the last possible one: the array must be formatted";
-            return Err(Stop::Array(why.into()));
-        };
+        let next = next_term(seen.into_iter().chain([self.number, self.seen]));
+        let term = next.and_then(|term| term.checked_add(ahead)).ok_or_else(used_up)?;
         (self.number, self.candidate) = (term, None);
         Ok(term)
     }
@@ -55,9 +51,10 @@ impl Term {
     /// Raises the term that was just chosen by so many. A start without some members of a map of format 2 has
     /// no majority, perhaps. Another daemon that reaches the others only may start at the same time. The two
     /// must not share a term: the lower one is deposed as soon as both reach the same SSD.
-    pub(super) fn further(&mut self, by: u32) -> Result<u64, Stop> {
-        self.seen = self.seen.max(self.number.saturating_add(by.into()));
-        self.choose([])
+    pub(super) fn further(&mut self, by: u64) -> Result<u64, Stop> {
+        let term = self.number.checked_add(by).ok_or_else(used_up)?;
+        (self.number, self.candidate) = (term, None);
+        Ok(term)
     }
 
     /// The SSD accepts this daemon's term together with this map.
@@ -107,6 +104,10 @@ impl Term {
     pub(super) fn is_elected(&self) -> bool {
         self.lead().is_some()
     }
+}
+
+fn used_up() -> Stop {
+    Stop::Array("the fleet map's term is the last possible one: the array must be formatted".into())
 }
 
 #[cfg(test)]

@@ -28,7 +28,12 @@ pub(super) fn page(count: usize, data: &[u8]) -> Result<Answer, Answer> {
             return Err(bad("they are not in order of their volume ids".into()));
         }
         let request_ids = raw.request_ids.into_iter().filter(|id| *id != [0; 16]).collect();
-        gone.push(GoneVolume { vid, age_ms: u64::from(raw.age_s.get()) * 1000, request_ids });
+        gone.push(GoneVolume {
+            vid,
+            generation: raw.generation.get(),
+            age_ms: u64::from(raw.age_s.get()) * 1000,
+            request_ids,
+        });
     }
     Ok(Answer::Gone { gone, more: count == MOST })
 }

@@ -23,6 +23,7 @@ mod accept;
 mod access;
 mod add;
 mod answers;
+mod asked;
 mod config;
 mod fleet;
 mod gate;

@@ -4,6 +4,7 @@
 //! The core is one loop, and the links with all SSDs are another one ([`super::ssds`]). A slow SSD delays
 //! the change that waits for it, and no other.
 
+use super::asked::Asked;
 use super::config::DaemonConfig;
 use super::link::{Condition, News};
 use super::service::describe;
@@ -28,6 +29,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
 /// Longest sleep of the core's loop.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Turns of the core's loop after which the calls' own tasks have one.
+const TURNS: u32 = 32;
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -105,7 +109,12 @@ impl Clock {
 pub(super) struct Driver {
     core: Core,
     clock: Clock,
+    /// Answers and losses of SSDs: as many as there are commands under way.
     inputs: mpsc::UnboundedReceiver<Input>,
+    /// Calls of clients.
+    calls: mpsc::UnboundedReceiver<Input>,
+    /// Calls that have come, and wait for their turns.
+    asked: Asked,
     ssds: Ssds,
     replies: BTreeMap<Ticket, oneshot::Sender<Result<Reply, Failure>>>,
     next_ticket: u64,
@@ -131,10 +140,10 @@ pub(super) struct Ends {
 }
 
 impl Driver {
-    /// Starts the thread of the SSDs, and the core. The number of inputs is bounded by the core's limits on
-    /// requests and commands.
+    /// Starts the thread of the SSDs, and the core.
     pub(super) fn start(array: Vec<SsdPort>, config: &DaemonConfig) -> std::io::Result<(Self, Ends)> {
         let (sender, inputs) = mpsc::unbounded_channel();
+        let (call, calls) = mpsc::unbounded_channel();
         let clock = Clock::start();
         let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
         let addresses: Vec<_> = array.iter().map(|port| port.address.clone()).collect();
@@ -144,12 +153,13 @@ impl Driver {
         let (conditions, seen) = watch::channel(Conditions::default());
         let (maps, seen_maps) = watch::channel(None);
         let (listed, seen_ssds) = watch::channel(array.iter().map(describe).collect::<Listed>());
-        let ssds =
-            Ssds::start(array, config.command_timeout, clock, sender.clone(), config.openings.clone())?;
+        let ssds = Ssds::start(array, config.command_timeout, clock, sender, config.openings.clone())?;
         let driver = Self {
             core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
             clock,
             inputs,
+            calls,
+            asked: Asked::default(),
             ssds,
             replies: BTreeMap::new(),
             next_ticket: 0,
@@ -163,49 +173,68 @@ impl Driver {
         };
         let (absent, conditions) = (absents, seen);
         let ends =
-            Ends { inputs: sender, state: states, absent, conditions, maps: seen_maps, listed: seen_ssds };
+            Ends { inputs: call, state: states, absent, conditions, maps: seen_maps, listed: seen_ssds };
         Ok((driver, ends))
     }
 
     /// Drives the core for ever; it ends by being dropped.
     pub(super) async fn drive(mut self) -> Infallible {
+        let mut turn = 0u32;
         loop {
+            turn = turn.wrapping_add(1);
             self.carry_out();
+            while let Ok(call) = self.calls.try_recv() {
+                self.asked.push(call);
+            }
+            if turn.is_multiple_of(TURNS) {
+                tokio::task::yield_now().await;
+            }
             let now = self.clock.now_ms();
+            // However many calls come, what is due is done.
+            if self.core.next_event().is_some_and(|at| at <= now) {
+                self.core.step(now);
+                self.carry_out();
+            }
             // The sleep's clock stands still while the machine is suspended, and the core's goes on.
             let wait =
                 self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
             let wait = wait.min(LONGEST_WAIT);
+            let has_calls = !self.asked.is_empty();
             tokio::select! {
-                input = self.inputs.recv() => {
-                    let now = self.clock.now_ms();
-                    match input {
-                        Some(Input::Request { caller, request, reply }) => {
-                            let ticket = Ticket(self.next_ticket);
-                            self.next_ticket += 1;
-                            tracing::debug!(ticket = ticket.0, ?request, caller = %caller.name, "request");
-                            self.replies.insert(ticket, reply);
-                            self.core.request_of(now, ticket, caller, request);
-                        }
-                        Some(Input::Closed { connection }) => self.core.closed(now, connection),
-                        Some(Input::Completed { id, answer }) => self.core.completed(now, id, answer),
-                        Some(Input::Presence { ssd, news: News::Lost(why) }) => {
-                            tracing::warn!(ssd, %why, "an SSD is down");
-                            self.core.ssd_lost(now, ssd, why);
-                        }
-                        Some(Input::Presence { ssd, news: News::Found }) => {
-                            tracing::info!(ssd, "an SSD is back");
-                            self.core.ssd_found(now, ssd);
-                        }
-                        Some(Input::Presence { ssd, news: News::Condition(condition) }) => {
-                            self.set_condition(ssd, condition);
-                        }
-                        // The thread of the SSDs and the service are gone: nothing will ever come.
-                        None => std::future::pending().await,
+                biased;
+                Some(input) = self.inputs.recv() => self.take(input),
+                () = std::future::ready(()), if has_calls => {
+                    if let Some(input) = self.asked.next() {
+                        self.take(input);
                     }
                 }
+                Some(call) = self.calls.recv() => self.asked.push(call),
                 () = tokio::time::sleep(wait) => self.core.step(self.clock.now_ms()),
             }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = self.clock.now_ms();
+        match input {
+            Input::Request { caller, request, reply } => {
+                let ticket = Ticket(self.next_ticket);
+                self.next_ticket += 1;
+                tracing::debug!(ticket = ticket.0, ?request, caller = %caller.name, "request");
+                self.replies.insert(ticket, reply);
+                self.core.request_of(now, ticket, caller, request);
+            }
+            Input::Closed { connection } => self.core.closed(now, connection),
+            Input::Completed { id, answer } => self.core.completed(now, id, answer),
+            Input::Presence { ssd, news: News::Lost(why) } => {
+                tracing::warn!(ssd, %why, "an SSD is down");
+                self.core.ssd_lost(now, ssd, why);
+            }
+            Input::Presence { ssd, news: News::Found } => {
+                tracing::info!(ssd, "an SSD is back");
+                self.core.ssd_found(now, ssd);
+            }
+            Input::Presence { ssd, news: News::Condition(condition) } => self.set_condition(ssd, condition),
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct SimSsd {
     /// The last generation of volumes that were swept.
     tombstones: BTreeMap<Vid, u32>,
     /// Volumes that are swept, by id and generation.
-    gone: BTreeMap<(Vid, u32), VolumeEntry>,
+    pub(crate) gone: BTreeMap<(Vid, u32), VolumeEntry>,
     /// Faults of the next commands, one after the other.
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
@@ -92,6 +92,9 @@ impl SimSsd {
     pub(super) fn check_term(&mut self, term: u64) -> Result<(), Refusal> {
         if term < self.term {
             return Err(Refusal::StaleTerm);
+        }
+        if term - self.term > 1 << 32 {
+            return Err(Refusal::InvalidField);
         }
         self.term = term;
         Ok(())

@@ -3,10 +3,11 @@
 //! fleet map names it.
 
 use crate::array::{SSD_BYTES, SimArray};
-use crate::bench::{Bench, client, create, delete, read, refused, write};
+use crate::bench::{Bench, client, create, created, delete, opened, read, refused, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::join::{apart, has_its_share, joins, open_array};
 use crate::shrink::{DROP_MS, newest, states};
+use gnstor_daemon::core::request::Request;
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
 
@@ -144,6 +145,112 @@ fn without_voters_an_ssd_that_comes_while_the_start_waits_takes_part_in_it() {
     let ms = serves_after(&mut bench);
     assert!(ms < 500 && bench.core.absent().is_empty(), "{ms} {:?}", bench.core.absent());
     assert!(bench.ask(create("b")).is_ok());
+}
+
+/// The former daemon's last change reached the SSD that is not there at the start, and no other one.
+fn changed_on_the_absent_one(last: Request) -> Bench {
+    let array = SimArray::new(2);
+    let mut first = Bench::start(&array, 0);
+    first.ask(create("a")).unwrap();
+    first.send(last);
+    assert!(first.execute(1), "it is asked");
+    let now = first.now;
+    drop(first);
+    array.ssd(1).dead = true;
+    let mut bench = Bench::cold(&array, now);
+    bench.lose(1);
+    serves_after(&mut bench);
+    bench
+}
+
+/// The SSD has a lease epoch that no other SSD has, and takes no lower one.
+#[test]
+fn without_voters_a_grant_that_the_absent_ssd_alone_took_is_over_when_it_is_back() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = changed_on_the_absent_one(write("a", 5, 60_000));
+    let held = bench.array.ssd(1).active()[0].lease_epoch;
+    assert!(held > bench.list()[0].lease_epoch);
+    bench.find(1);
+    bench.run_until_quiet();
+    assert!(opened(&bench.ask(write("a", 6, 1_000))).lease_epoch > held);
+    bench.array.agreed();
+}
+
+/// A client waits for that deletion: it is finished.
+#[test]
+fn without_voters_a_deletion_that_the_absent_ssd_alone_knew_of_is_finished_when_it_is_back() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = changed_on_the_absent_one(delete("a", 1));
+    assert_eq!(bench.list().len(), 1);
+    bench.find(1);
+    bench.run_for(10_000);
+    assert_eq!(bench.list().len(), 0);
+    assert!(bench.array.agreed().is_empty());
+}
+
+/// The SSD has a volume that no client was told of. Its name was given to another one.
+#[test]
+fn without_voters_a_start_deletes_an_unfinished_volume_whose_name_another_one_has() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = changed_on_the_absent_one(create("b"));
+    bench.find(1);
+    bench.run_until_quiet();
+    let made = created(bench.ask(create("b")));
+    let (array, now) = (bench.array.clone(), bench.now);
+    drop(bench);
+    let mut bench = Bench::start(&array, now);
+    bench.run_for(10_000);
+    let left: Vec<_> = bench.list().into_iter().filter(|volume| volume.name == "b").collect();
+    assert_eq!(
+        left.iter().map(|left| (left.vid, left.generation)).collect::<Vec<_>>(),
+        [(made.vid, made.generation)]
+    );
+    assert_eq!(bench.array.agreed().len(), 2);
+}
+
+/// An SSD takes no term that is more than 2^32 above its own, and generations of volumes start at 4,096 times
+/// the term.
+#[test]
+fn without_voters_many_starts_without_an_ssd_leave_terms_and_generations() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = without_voters(2);
+    for _ in 0..40 {
+        let (array, now) = (bench.array.clone(), bench.now);
+        drop(bench);
+        bench = Bench::cold(&array, now);
+        bench.lose(1);
+        serves_after(&mut bench);
+    }
+    bench.find(1);
+    bench.run_until_quiet();
+    assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
+    let term = bench.core.term();
+    assert!(term <= 2 + 41 * 64, "{term}");
+    let made = created(bench.ask(create("b")));
+    assert_eq!(u64::from(made.generation), term * 4096);
+}
+
+/// Whatever the term is, SSDs take no volume of an id that had a volume of a later generation.
+#[test]
+fn a_daemon_that_starts_gives_a_volume_a_later_generation_than_ssds_remember() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let mut first = Bench::start(&array, 0);
+    for round in 0..3 {
+        first.ask(create("a")).unwrap();
+        first.ask(delete("a", 1)).unwrap();
+        first.run_for(10_000 + round);
+    }
+    let gone = |ssd: usize| array.ssd(ssd).gone.keys().map(|&(_, generation)| generation).max();
+    let latest = gone(0).expect("it is remembered");
+    // From this term on generations begin at 1.
+    for ssd in 0..2 {
+        let map = array.ssd(ssd).map.take().expect("it has one");
+        array.ssd(ssd).map = Some(map.in_term(1 << 21));
+    }
+    let mut second = Bench::start(&array, first.now);
+    assert!(second.core.term() > 1 << 21);
+    assert_eq!(created(second.ask(create("b"))).generation, latest + 1);
 }
 
 /// Each of the two sees one of the two SSDs, as on both sides of a wire that is cut.

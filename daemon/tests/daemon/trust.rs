@@ -16,6 +16,7 @@ mod quotas;
 #[path = "../../testing/raw_codec.rs"]
 mod raw_codec;
 mod rights;
+mod shares;
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};

@@ -208,6 +208,17 @@ impl Flash {
         }
     }
 
+    /// Whether the record of a page is intact. A bit of it may have flipped.
+    pub fn is_sound(&self, page: Ppa) -> bool {
+        self.records.is_sound(page)
+    }
+
+    /// A bit of a page's record flips: one of the 320 that keep their meaning over a power cut.
+    #[doc(hidden)]
+    pub fn rot_record(&self, page: Ppa, bit: u32) {
+        self.records.rot(page, bit);
+    }
+
     /// Volume, generation, block and block sum of a page with data. The record is not checked: the caller got
     /// the page from the map and compares the result with the block that it looked up.
     #[inline]

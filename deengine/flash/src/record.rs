@@ -245,6 +245,12 @@ impl Records {
         words[at].fetch_xor(1 << bit, Ordering::Relaxed);
     }
 
+    /// A bit of words 0 to 4 flips.
+    pub(crate) fn rot(&self, page: Ppa, bit: u32) {
+        let words = &self.words(page)[..5];
+        words[(bit / u64::BITS) as usize % words.len()].fetch_xor(1 << (bit % u64::BITS), Ordering::Relaxed);
+    }
+
     /// The frame that now holds the page's data.
     #[inline]
     pub(crate) fn frame(&self, page: Ppa) -> Option<u32> {

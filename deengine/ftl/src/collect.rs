@@ -175,11 +175,12 @@ impl Ftl {
             victim.next = end;
         }
         if inner.space.get(victim.superblock).valid > 0 {
-            assert!(
-                victim.next < geometry.superblock_pages(),
-                "{victim:?}: all pages were passed, and some are valid"
-            );
-            inner.collector.victim = Some(victim);
+            if victim.next < geometry.superblock_pages() {
+                inner.collector.victim = Some(victim);
+            } else {
+                // The records of the pages that are left do not say which blocks they hold.
+                inner.space.get_mut(victim.superblock).is_stuck = true;
+            }
         }
         true
     }

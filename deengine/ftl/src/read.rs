@@ -69,7 +69,8 @@ impl Ftl {
                     if life == generation {
                         return Extent::Page(page, sum);
                     }
-                    Extent::StaleGeneration
+                    // A generation that has rotted must not make zeros of a block.
+                    if self.flash.is_sound(page) { Extent::StaleGeneration } else { Extent::WrongKey }
                 }
                 Some(_) | None => Extent::WrongKey,
             };

@@ -49,11 +49,19 @@ impl Ftl {
         self.lock().stamps.current = Current::default();
     }
 
-    fn kept(&self, inner: &Inner, vid: Vid, generation: u32, vba: u32) -> Kept {
+    /// What is held of a block. If the record of its page has rotted, it is a block with the lowest stamp, so
+    /// that another copy is taken for newer. A digest does without that check.
+    fn kept(&self, inner: &Inner, (vid, generation, vba): (Vid, u32, u32), checks: bool) -> Kept {
         let page = self.map.find(&self.map.probe(vid, vba)).map(Ppa);
-        let same =
-            |oob: &gnstor_flash::Oob| (oob.vid, oob.generation, oob.vba) == (vid.get(), generation, vba);
-        if let Some(oob) = page.and_then(|page| self.flash.oob(page)).filter(same) {
+        let oob = page.and_then(|page| self.flash.oob(page)).unwrap_or_default();
+        let is_of_block = (oob.vid, oob.vba) == (vid.get(), vba);
+        let same = is_of_block && oob.generation == generation;
+        if let Some(page) = page.filter(|_| !same || checks)
+            && (!is_of_block || !self.flash.is_sound(page))
+        {
+            return Kept::Block { stamp: Stamp::default(), sum: oob.sum };
+        }
+        if page.is_some() && same {
             return Kept::Block { stamp: oob.stamp, sum: oob.sum };
         }
         let trimmed = inner.stamps.held(vid, vba).filter(|stamp| *stamp != Stamp::default());
@@ -82,12 +90,13 @@ impl Ftl {
 impl Commits<'_> {
     /// What is held of a block now. Nothing changes while the lock is held.
     pub fn kept(&self, vid: Vid, generation: u32, vba: u32) -> Kept {
-        self.ftl.kept(&self.inner, vid, generation, vba)
+        self.ftl.kept(&self.inner, (vid, generation, vba), true)
     }
 
     /// The digest of the current content of these blocks.
     pub fn digest(&self, vid: Vid, generation: u32, blocks: &[u32]) -> u64 {
-        let row = |vba: &u32| self.kept(vid, generation, *vba).row(*vba).digest();
+        let kept = |vba: u32| self.ftl.kept(&self.inner, (vid, generation, vba), false);
+        let row = |vba: &u32| kept(*vba).row(*vba).digest();
         blocks.iter().map(row).fold(0, u64::wrapping_add)
     }
 

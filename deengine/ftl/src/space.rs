@@ -57,6 +57,9 @@ pub(crate) struct Entry {
     pub(crate) in_dump: u32,
     /// Time at which it is erased in the model.
     pub(crate) erased_at: Time,
+    /// Records of some of its valid pages have rotted: those pages cannot be moved. It waits until their
+    /// blocks are written, trimmed or healed.
+    pub(crate) is_stuck: bool,
 }
 
 /// All superblocks of one SSD.
@@ -84,6 +87,7 @@ impl Space {
                 unprogrammed: 0,
                 in_dump: 0,
                 erased_at: Time::ZERO,
+                is_stuck: false,
             }
         };
         let entries: Vec<Entry> = (0..superblocks).map(fresh).collect();
@@ -118,9 +122,9 @@ impl Space {
         self.closed
     }
 
-    /// Number of pages on good blocks, over all superblocks.
+    /// Number of pages on good blocks, over all superblocks. One that is stuck gains no page.
     pub(crate) fn good_pages(&self) -> u64 {
-        self.entries.iter().map(|e| u64::from(e.good)).sum()
+        self.entries.iter().map(|e| u64::from(if e.is_stuck { e.valid } else { e.good })).sum()
     }
 
     /// The erase counts of single superblocks are lost: each counts as the mean of all.
@@ -196,6 +200,7 @@ impl Space {
             unprogrammed: 0,
             in_dump: 0,
             erased_at: Time::ZERO,
+            is_stuck: false,
         };
     }
 
@@ -206,7 +211,7 @@ impl Space {
 
     /// Whether collection may take it: it is full and on flash, and has pages to move and pages to gain.
     fn collectable(entry: &Entry) -> bool {
-        Self::is_programmed(entry) && (1..entry.good).contains(&entry.valid)
+        Self::is_programmed(entry) && !entry.is_stuck && (1..entry.good).contains(&entry.valid)
     }
 
     /// The best victim.
@@ -227,7 +232,7 @@ impl Space {
     /// it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;
-        let full = self.iter().filter(|(_, e)| Self::is_programmed(e) && e.valid > 0);
+        let full = self.iter().filter(|(_, e)| Self::is_programmed(e) && !e.is_stuck && e.valid > 0);
         let (superblock, entry) = full.min_by_key(|(_, e)| (e.erases, e.order))?;
         (most - entry.erases > bound).then_some(superblock)
     }

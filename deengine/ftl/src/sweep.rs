@@ -114,8 +114,11 @@ impl Ftl {
 
     /// Whether the page belongs to a generation that the sweep ends, not to a later one.
     fn is_swept(&self, sweep: &Sweep, vid: Vid, page: u32) -> bool {
-        vid == sweep.vid
-            && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
+        let is_earlier = |(_, generation, ..): (u16, u32, u32, u32)| {
+            generation <= sweep.generation
+                && (generation == sweep.generation || self.flash.is_sound(Ppa(page)))
+        };
+        vid == sweep.vid && self.flash.key(Ppa(page)).is_none_or(is_earlier)
     }
 
     /// Whether the block was mapped.

@@ -242,8 +242,12 @@ impl Ftl {
             same.then_some(oob.stamp)
         });
         // The last change of a mapped block was a write, since TRIM unmaps. So its page has the newest stamp.
-        let held = on_page.or_else(|| inner.stamps.held(target.vid, vba));
-        held.is_none_or(|held| target.stamp > held)
+        let of_history = || inner.stamps.held(target.vid, vba);
+        let is_newer = on_page.or_else(of_history).is_none_or(|held| target.stamp > held);
+        // A stamp that has rotted must not hold up the writes of a block.
+        is_newer
+            || page.is_some_and(|page| !self.flash.is_sound(page))
+                && of_history().is_none_or(|held| target.stamp > held)
     }
 
     /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests

@@ -35,12 +35,22 @@ pub struct Fleet {
     needs_salvage: bool,
     /// This SSD has lost writes. So it takes part as a filling one, even if the map says otherwise.
     filling: bool,
-    /// Groups and places that this SSD fills. [`INCOMING`] marks a place that it takes over.
-    fills: Vec<(u32, usize)>,
+    /// Places that this SSD fills.
+    fills: Vec<FilledPlace>,
     /// This SSD restarted under this map, and has forgotten what clients changed in places that it fills.
     has_forgotten: bool,
     /// This SSD replaces one that cannot be used, and refuses writes, too.
     stands_in: bool,
+}
+
+/// A place that this SSD fills.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FilledPlace {
+    group: u32,
+    /// Index in the group's row. [`INCOMING`]: a place that it takes over.
+    place: usize,
+    /// Bit N: the copies of volumes with N replicas merge in this group.
+    merges: u8,
 }
 
 /// An SSD's part in the replicas of a block.
@@ -125,7 +135,7 @@ impl Fleet {
 
     /// Whether this SSD is to take over a place that another one serves.
     pub(crate) fn comes_in(&self) -> bool {
-        self.fills.iter().any(|(_, place)| *place == INCOMING)
+        self.fills.iter().any(|filled| filled.place == INCOMING)
     }
 
     pub(crate) fn stands_in(&self) -> bool {
@@ -179,7 +189,7 @@ impl Fleet {
     }
 
     /// The places that this SSD fills (rule 13). Only maps of format 3 have the rule.
-    pub(crate) fn fills(&self) -> &[(u32, usize)] {
+    pub(crate) fn fills(&self) -> &[FilledPlace] {
         &self.fills
     }
 
@@ -296,13 +306,18 @@ fn group_in(map: &impl Rows, entry: &VolumeEntry, vba: u32) -> u32 {
     group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups())
 }
 
-fn filling_places(map: &FleetMap3, own: Option<u16>) -> Vec<(u32, usize)> {
+fn filling_places(map: &FleetMap3, own: Option<u16>) -> Vec<FilledPlace> {
     let Some(own) = own else { return Vec::new() };
     let mut fills = Vec::new();
     for group in 0..map.groups() {
         let fills_it = |member: Option<Member>| member == Some(Member { ssd: own, filling: true });
-        fills.extend(map.row(group).position(fills_it).map(|place| (group, place)));
-        fills.extend(map.incoming(group).filter(|incoming| incoming.ssd == own).map(|_| (group, INCOMING)));
+        let place = map.row(group).position(fills_it);
+        let incoming = map.incoming(group).filter(|incoming| incoming.ssd == own).map(|_| INCOMING);
+        let places = place.into_iter().chain(incoming);
+        fills.extend(places.map(|place| {
+            let merging = (2..=MAX_REPLICAS).filter(|replicas| merges(map, group, *replicas));
+            FilledPlace { group, place, merges: merging.fold(0, |bits, replicas| bits | 1 << replicas) }
+        }));
     }
     fills
 }

@@ -19,6 +19,7 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
+use gnstor_proto::slba::Stamp;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
@@ -116,12 +117,14 @@ impl Ssd {
             let row = match self.ftl().extent(read.vid, read.generation, vba) {
                 Extent::Page(page, sum) => {
                     let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp);
+                    let is_sound = self.ftl().flash().is_sound(page);
                     let bytes = self.page_now(page);
                     self.ftl().unpin(page);
                     pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
-                    // The data that was read may have rotted.
-                    let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
+                    let stamp = if is_sound { stamp } else { Stamp::default() };
+                    // The data that was read may have rotted, or the record with its sum and stamp.
+                    let kind = match bytes?.filter(|bytes| is_sound && block_sum(bytes) == sum) {
                         Some(bytes) => {
                             data.extend_from_slice(&bytes);
                             Kind::Block { sum }
@@ -130,7 +133,9 @@ impl Ssd {
                     };
                     Row { block: vba, kind, stamp }
                 }
-                Extent::WrongKey => return Err(Refusal::WrongKey.into()),
+                Extent::WrongKey => {
+                    Row { block: vba, kind: Kind::Unreadable { sum: 0 }, stamp: Stamp::default() }
+                }
                 Extent::Unmapped | Extent::StaleGeneration => {
                     match held(self.ftl().commits().kept(read.vid, read.generation, vba)) {
                         // A client wrote the block in between: the asker asks again.

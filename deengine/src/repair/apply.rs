@@ -209,6 +209,13 @@ impl Ssd {
                         return Some(());
                     }
                     walk.unreadable += 1;
+                    if walk.name != Name::Fill {
+                        // This SSD serves its own copy, which may be the last one that can be read.
+                        if window.pull.front() == Some(&row.block) {
+                            window.pull.pop_front();
+                        }
+                        continue;
+                    }
                     Some((other_than(sum), sum))
                 }
                 Kind::Nothing | Kind::Tombstone => None,

@@ -62,6 +62,14 @@ fn roots(ca: &[u8]) -> std::result::Result<Arc<RootCertStore>, String> {
     if roots.is_empty() { Err("the CA's file has no certificate".into()) } else { Ok(Arc::new(roots)) }
 }
 
+/// Why a certificate and a key do not go together.
+fn apart(error: rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".into(),
+        error => format!("certificate and key: {error}"),
+    }
+}
+
 type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn own(certificate: &[u8], key: &[u8]) -> std::result::Result<Own, String> {
@@ -96,8 +104,7 @@ impl ServerTls {
             }
         };
         let (chain, key) = own(certificate, key)?;
-        let mut config =
-            builder.with_single_cert(chain, key).map_err(|e| format!("certificate and key: {e}"))?;
+        let mut config = builder.with_single_cert(chain, key).map_err(apart)?;
         // One ticket tells the client that its certificate was accepted.
         config.send_tls13_tickets = 1;
         Ok(Self(Arc::new(config)))
@@ -124,9 +131,7 @@ impl ClientTls {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let (chain, key) = own(certificate, key)?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|e| format!("the client's certificate and key: {e}"))?
+                builder.with_client_auth_cert(chain, key).map_err(apart)?
             }
         };
         config.resumption = Resumption::disabled();

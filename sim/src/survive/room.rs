@@ -6,10 +6,11 @@
 use crate::survive::stats::Path;
 use crate::survive::wire::Called;
 use crate::survive::world::World;
+use gnstor_base::time::Span;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::{Create, Request, VolumeName};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
+use gnstor_proto::placement::{AnyMap, Member, Rows as _, group_of};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
@@ -17,16 +18,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The client id of the operator: clients have lower ones.
 const OPERATOR: u16 = 60_000;
+/// A deletion has ended on each SSD within this time, and interval of looks.
+const DELETES: Span = Span::from_ms(15_000);
+const LOOK: Span = Span::from_ms(250);
 const RULE: &str = "the room for volumes is not what they leave";
 
-/// The SSDs of the map, if each of its rows has them all, and each serves.
+/// The SSDs of the map, if each row has them all in its first places, and each serves. A hole before the last
+/// of them is a copy that a volume lacks there, and so the volume takes no room for it.
 fn in_each_row(map: &AnyMap) -> Option<BTreeSet<u16>> {
-    let row = |group: u32| -> BTreeSet<u16> {
-        map.row(group).flatten().filter(|place| !place.filling).map(|place| place.ssd).collect()
+    let serves = |place: Option<Member>| place.filter(|member| !member.filling).map(|member| member.ssd);
+    let first: BTreeSet<u16> = map.row(0).filter_map(serves).collect();
+    let has_all = |group: u32| {
+        let row: Option<BTreeSet<u16>> = map.row(group).take(first.len()).map(serves).collect();
+        row.as_ref() == Some(&first)
     };
     let has_incoming = (0..map.groups()).any(|group| map.incoming(group).is_some());
-    let first = row(0);
-    (!has_incoming && (1..map.groups()).all(|group| row(group) == first)).then_some(first)
+    (!has_incoming && (0..map.groups()).all(has_all)).then_some(first)
 }
 
 /// The blocks that volumes reserve of each SSD.
@@ -55,21 +62,33 @@ fn create(name: &str, capacity_blocks: u64, replicas: u8) -> Request {
 }
 
 impl World {
+    /// What the daemon says of the room with these SSDs in each row, and what the volumes leave, in blocks. A
+    /// volume that is being deleted has room until each SSD has deleted it, and is in no list.
+    fn room(&mut self, map: &AnyMap, ssds: &BTreeSet<u16>) -> Option<(u64, u64)> {
+        let most = self.post.now + DELETES;
+        loop {
+            let Some(Ok(Reply::Volumes(volumes))) = self.asks(Request::List) else { return None };
+            let Some(Ok(Reply::Room(room))) = self.asks(Request::Room) else { return None };
+            let used = reserved(map, &volumes);
+            let used = ssds.iter().map(|ssd| used.get(ssd).copied().unwrap_or(0)).max().unwrap_or(0);
+            let left = self.shape.ssd_bytes() / u64::from(BLOCK_BYTES) - used;
+            let said = room.get(ssds.len() - 1)? / u64::from(BLOCK_BYTES);
+            if said >= left || self.post.now >= most {
+                return Some((said, left));
+            }
+            self.run(self.post.now + LOOK);
+        }
+    }
+
     /// Judges the room that the daemon sees.
     pub(super) fn check_room(&mut self) {
         let Some(map) = self.newest_map() else { return };
         let Some(ssds) = in_each_row(&map) else { return };
         let replicas = ssds.len();
-        let Some(Ok(Reply::Volumes(volumes))) = self.asks(Request::List) else { return };
-        let Some(Ok(Reply::Room(room))) = self.asks(Request::Room) else { return };
-        let Some(bytes) = room.get(replicas - 1) else { return };
-        let used = reserved(&map, &volumes);
-        let most = ssds.iter().map(|ssd| used.get(ssd).copied().unwrap_or(0)).max().unwrap_or(0);
-        let blocks = self.shape.ssd_bytes() / u64::from(BLOCK_BYTES) - most;
-        let now = self.post.now;
-        if *bytes != blocks * u64::from(BLOCK_BYTES) {
-            let facts = format!("{bytes} bytes with {replicas} replicas, and volumes leave {blocks} blocks");
-            return self.history.broken(now, RULE, facts);
+        let Some((said, blocks)) = self.room(&map, &ssds) else { return };
+        if said != blocks {
+            let facts = format!("{said} blocks with {replicas} replicas, and volumes leave {blocks}");
+            return self.history.broken(self.post.now, RULE, facts);
         }
         self.post.stats.path(Path::RoomAsked);
         let replicas = u8::try_from(replicas).expect("a row is short");

@@ -147,15 +147,18 @@ impl World {
             let said = self.asks(Request::Repair { order });
             if let Some(Ok(Reply::Repairs(views))) = &said {
                 // A map without the SSD may stop its scrub. Then the operator orders another one.
-                let serves = |ssd: u16| self.serves(ssd);
-                let views: Vec<_> = views.iter().filter(|view| serves(view.ssd)).collect();
+                let serving: Vec<u16> =
+                    (0..).take(self.nodes.len()).filter(|ssd| self.serves(*ssd)).collect();
+                let views: Vec<_> = views.iter().filter(|view| serving.contains(&view.ssd)).collect();
                 let states = views.iter().filter_map(|view| Some(view.says.as_ref().ok()?.state));
                 let states: Vec<ScrubState> = states.collect();
                 order = match states.contains(&ScrubState::Running) {
                     true => None,
                     false => Some(Order::ScrubStart),
                 };
-                if order.is_some() && states.iter().all(|state| *state == ScrubState::Done) {
+                // An SSD that has not answered has not ended its scrub.
+                let done = states.iter().filter(|state| **state == ScrubState::Done).count();
+                if order.is_some() && done == serving.len() {
                     self.post.stats.path(Path::Scrubbed);
                     let logs: Vec<_> = views.iter().filter_map(|view| view.says.clone().ok()).collect();
                     logs.iter()

@@ -89,8 +89,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
             );
         }
         // Only mode `basic` has bounce buffers, so this run has no copier.
-        let report =
-            bench(&["--preset", "null", "--runtime", runtime(), "--mode", "gd", "--bounce", "kernel"]);
+        let report = bench(&["--preset", "null", "--runtime", runtime(), "--mode", "gd"]);
         assert_eq!(report["load"]["bounce"], Value::Null);
     });
 }

@@ -73,7 +73,6 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--iodepth", "0"], &["1 to 128"]);
         refused(&["--clients", "65"], &["1 to 64"]);
         refused(&["--clients", "64", "--ssds", "64"], &["queue pairs"]);
-        refused(&["--ssds", "0"], &["1 to 64 SSDs"]);
         refused(&["--ssds", "2", "--replicas", "3"], &["--replicas 3", "1 to 2"]);
         refused(&["--size", "64k"], &["at least", "128.0 KiB"]);
         refused(&["--ssd-size", "16MiB"], &["do not fit", "--ssd-size"]);
@@ -93,13 +92,15 @@ fn wrong_words_are_refused_in_a_sentence() {
         refused(&["--figure", "9", "--points", "gnstor,8k"], &["figure 9", "'8k'", "64k"]);
         refused(&["--figure", "9", "--points", "gd", "--size", "64k"], &["at least", "128.0 KiB"]);
         for (words, why) in [
-            (["--figure", "8"], "9..=13"),
-            (["--figure", "one"], "invalid"),
+            (["--figure", "8"], "9 to 13"),
+            (["--figure", "one"], "9 to 13"),
+            (["--ssds", "0"], "from 1 to 64"),
+            (["--clients", "-1"], "1 to 64"),
             (["--points", "gnstor"], "--figure"),
             (["--max-clients", "2"], "--figure"),
             (["--rw", "trim"], "randrw"),
-            (["--rwmixread", "101"], "101"),
-            (["--runtime", "soon"], "unit of time"),
+            (["--rwmixread", "101"], "from 0 to 100"),
+            (["--runtime", "soon"], "'soon' is not a time"),
             (["--mode", "floppy"], "gnstor"),
             (["--bounce", "floppy"], "kernel"),
             (["--buffers", "floppy"], "pieces"),
@@ -107,6 +108,11 @@ fn wrong_words_are_refused_in_a_sentence() {
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }
+        refused(&["--rwmixread", "30"], &["--rwmixread", "--rw randrw"]);
+        refused(&["--bounce", "batch"], &["--bounce", "--mode basic"]);
+        refused(&["--central-engine", "off"], &["--central-engine", "--mode gd"]);
+        refused(&["--rate-iops", "1,2"], &["--rate-iops", "--rw randrw"]);
+        gnstor(&["bench", "--job", "/nowhere"]).not_understood(&["--job /nowhere"]);
         // A figure determines the load, so options of the load are refused beside it.
         gnstor(&["bench", "--figure", "9", "--rw", "read"]).not_understood(&["--rw"]);
     });

@@ -55,8 +55,8 @@ fn the_demo_refuses_impossible_arguments_in_a_sentence() {
         demo(&["--input", &missing]).failed(&["missing", "No such file"]);
         demo(&["--input", &this]).failed(&["directory"]);
         demo(&["--input", &small, "--preset", "floppy"]).failed(&["'floppy'", "gnstor-980pro", "null"]);
-        demo(&["--input", &small, "--ssds", "0"]).failed(&["1 to 64 SSDs"]);
-        demo(&["--input", &small, "--ssds", "65"]).failed(&["1 to 64 SSDs"]);
+        demo(&["--input", &small, "--ssds", "0"]).failed(&["--ssds", "1 to 64"]);
+        demo(&["--input", &small, "--ssds", "65"]).failed(&["--ssds", "1 to 64"]);
         demo(&["--input", &small, "--ssds", "2", "--replicas", "3"])
             .failed(&["3 replicas", "the array has 2"]);
         demo(&["--input", &small, "--threads", "100"]).failed(&["multiple of 32"]);

@@ -5,8 +5,11 @@ mod copies;
 mod demo;
 mod sim;
 mod status;
+mod usage;
 
-use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, SsdProcess, Up, gnstor, run_for, until};
+use gnstor_tests::command::{
+    BUILD_LIMIT, GNSTOR, LIMIT, SsdProcess, Up, gnstor, gnstor_with, run_for, until,
+};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 use std::net::TcpListener;
@@ -55,8 +58,9 @@ fn volumes_are_created_listed_shown_and_deleted() {
         up.volume(&["create", "v", "--size", "1TiB"]).failed(&["does not fit"]);
         up.volume(&["create", "v", "--size", "1MiB", "--replicas", "4"])
             .failed(&["4 replicas", "the array has 3"]);
-        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "5000"]).failed(&["chunk of 5000"]);
-        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "8GiB"]).failed(&["chunk"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "5000"])
+            .failed(&["--chunk 5000", "a power of two"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--chunk", "8GiB"]).failed(&["--chunk 8GiB"]);
         up.volume(&["create", "v", "--size", "1MiB", "--label", "oops"]).failed(&["'oops'", "KEY=VALUE"]);
         up.volume(&["create", "a/b", "--size", "1MiB"]).failed(&["a/b", "not valid"]);
         assert_eq!(up.volume(&["create", "a b", "--size", "1MiB"]).code, 2);
@@ -88,7 +92,7 @@ fn an_array_that_cannot_start_says_why() {
         let free = ["--listen", "127.0.0.1:0"];
         up(&[&free[..], &["--preset", "floppy"]].concat()).failed(&["'floppy'", "null"]);
         up(&[&free[..], &["--data", "/dev/null"]].concat()).failed(&["/dev/null"]);
-        up(&[&free[..], &["--ssds", "0"]].concat()).failed(&["1 to 64 SSDs"]);
+        up(&[&free[..], &["--ssds", "0"]].concat()).failed(&["--ssds 0", "1 to 64"]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "0"]).failed(&[]);
         gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-size", "64MiB", "--groups", "1000"])
             .failed(&["power of two"]);
@@ -148,8 +152,10 @@ fn help_completion_and_manual_are_printed() {
             page.stdout
         );
         gnstor(&["man", "explode"]).failed(&["gnstor has no command 'explode'"]);
-        gnstor(&[]).not_understood(&["Usage"]);
-        gnstor(&["explode"]).not_understood(&["explode"]);
+        assert!(gnstor(&[]).code == 64 && gnstor(&[]).stderr.contains("Usage"));
+        // It may be a monitor's command with a typing error.
+        let explode = gnstor(&["explode"]);
+        assert!(explode.code == 64 && explode.stderr.contains("explode"), "{}", explode.stderr);
     });
 }
 
@@ -206,7 +212,8 @@ fn wrong_arguments_exit_with_2_and_failures_with_1() {
             assert_eq!(ended.code, 2, "{args:?}: {}", ended.stderr);
         }
         let missing = folder.path().join("missing").display().to_string();
-        assert_eq!(gnstor(&["demo", "--input", &missing]).code, 1);
+        assert_eq!(gnstor(&["demo", "--input", &missing]).code, 2);
+        assert_eq!(gnstor(&["cp", &missing, "gn://v", "--array", "127.0.0.1:1"]).code, 1);
         assert_eq!(gnstor(&["ls", "--array", "127.0.0.1:1"]).code, 1);
     });
 }

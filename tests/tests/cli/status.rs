@@ -14,7 +14,7 @@ fn the_status_is_one_screen_and_json() {
         let ask = |args: &[&str]| gnstor(&[args, &["--array", &up.daemon]].concat());
         up.volume(&["create", "safe", "--size", "1MiB"]).worked();
         up.volume(&["create", "scratch", "--size", "2MiB", "--replicas", "1"]).worked();
-        let status = ask(&["status", "--json"]).json();
+        let status = ask(&["status", "--json"]).state();
         assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
         assert_eq!(status["ssds"].as_array().map(Vec::len), Some(3));
         let screen = ask(&["status"]);
@@ -101,7 +101,7 @@ fn a_status_names_the_ssd_that_is_down_and_what_to_do() {
         let mut ssds = ssds.into_iter();
         let kept = ssds.next();
         ssds.next().expect("two").kill();
-        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).state();
         until("the daemon notices", || status()["state"] == "degraded");
         let status = status();
         assert_eq!(

@@ -14,12 +14,11 @@ impl Core {
     pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let (mut dead, mut late, mut marked) = (Vec::new(), Vec::new(), Vec::new());
-        let of_voters = self.map_of_voters().is_some();
         for (&vid, volume) in &mut self.volumes {
             let held = table.get(&vid).filter(|entry| !entry.deleting);
             // An SSD that was away at the start may have a version that no other SSD has.
             let same = held.filter(|old| old.generation == volume.entry.generation);
-            if let Some(old) = same.filter(|_| of_voters && volume.stage == Stage::Active) {
+            if let Some(old) = same.filter(|_| volume.stage == Stage::Active) {
                 if volume.is_to_be_deleted_by(old) {
                     marked.push(vid);
                 } else if old.lease_epoch != DELETE_MARK {
@@ -58,7 +57,9 @@ impl Core {
                 due.push(vid);
             }
         }
-        dead.extend(self.unknown(ssd, table));
+        let (unknown, strange) = self.unknown(ssd, table);
+        dead.extend(unknown);
+        strange.into_iter().for_each(|vid| self.past.is_strange(vid));
         let term = self.term.number();
         for (vid, generation, version) in dead {
             let command = Command::Delete { vid, generation, version: version.saturating_add(1), term };
@@ -70,11 +71,11 @@ impl Core {
         }
     }
 
-    /// The volumes of this table that the array does not have, and that are to be deleted: number, generation
-    /// and version.
-    fn unknown(&self, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) -> Vec<(Vid, u32, u64)> {
+    /// The volumes of this table that the array does not have: first those that are to be deleted, with their
+    /// generation and version, and then those that stay.
+    fn unknown(&self, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) -> (Vec<(Vid, u32, u64)>, Vec<Vid>) {
         let of_voters = self.map_of_voters().is_some();
-        let mut dead = Vec::new();
+        let (mut dead, mut strange) = (Vec::new(), Vec::new());
         for (&vid, entry) in
             table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
         {
@@ -85,11 +86,14 @@ impl Core {
             if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));
             } else {
+                // Without voters an SSD does not prove that it is of this array, so it loses nothing. The
+                // next start with all SSDs decides.
+                strange.push(vid);
                 tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \
                     array does not have");
             }
         }
-        dead
+        (dead, strange)
     }
 
     /// Repeats a round during which an SSD came back.

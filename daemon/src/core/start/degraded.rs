@@ -25,13 +25,24 @@ pub(in crate::core) const WITHOUT_A_MAP: &str = "\
     it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
     again by this version: put the old one back";
 
-/// How much further than the next term a start without some members goes.
-pub(super) fn apart(instance: u64) -> u32 {
-    // Two daemons draw the same one of 2^31 numbers as good as never.
-    u32::try_from(instance % (1 << 31)).unwrap_or_default()
+/// Sides that starts without some members take.
+const SIDES: u64 = 64;
+
+/// How much further than `term` a start without some members goes. `first` is the first member that it
+/// reaches. Two daemons that reach no common member have other first members, and so they get other terms.
+pub(super) fn apart(term: u64, first: u16) -> u64 {
+    (u64::from(first) + SIDES - term % SIDES) % SIDES
 }
 
 impl Start {
+    /// The first member that the start reaches.
+    pub(super) fn first(&self) -> u16 {
+        let reached = (0u16..)
+            .zip(&self.probes)
+            .find(|(ssd, probe)| !self.without.contains(ssd) && probe.map.is_some());
+        reached.map_or(0, |(ssd, _)| ssd)
+    }
+
     /// The start goes on without members of a map of format 2.
     pub(super) fn is_degraded(&self) -> bool {
         !self.without.is_empty() && matches!(self.newest(), Some(AnyMap::Two(_)))

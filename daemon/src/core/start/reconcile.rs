@@ -6,7 +6,7 @@ use crate::core::capacity::Capacity;
 use crate::core::presence::{Absence, OTHER};
 use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
-use crate::core::{Core, Effect, Phase, Stop};
+use crate::core::{Core, Effect, GoneVolume, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
@@ -33,7 +33,9 @@ impl Core {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
         }
-        let gone = start.probes.iter_mut().flat_map(|probe| std::mem::take(&mut probe.gone)).collect();
+        let gone = start.probes.iter_mut().flat_map(|probe| std::mem::take(&mut probe.gone));
+        let gone: Vec<GoneVolume> = gone.collect();
+        self.past.recall(&gone);
         self.tombstones.recall(now, gone);
         // A client may wait for a deletion that had begun on an SSD which was dropped meanwhile.
         for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| start.beside.contains(ssd)) {
@@ -49,11 +51,18 @@ impl Core {
             }
         }
         let superseded = superseded(&volumes);
+        let is_there = |ssd: &u16| self.members.contains(*ssd) && !self.members.is_away(*ssd);
+        let there: BTreeSet<u16> = members.iter().copied().filter(is_there).collect();
+        let unfinished = unfinished(&volumes, &there);
         for (vid, copies) in volumes {
             for entry in copies.values() {
                 self.clients.note(entry.owner);
                 let named = entry.readers.iter().chain(&entry.writer);
                 named.for_each(|&id| self.clients.inherit(now, id, vid));
+            }
+            if unfinished.contains(&vid) {
+                self.mark_unfinished(vid, newest(&copies).clone());
+                continue;
             }
             if let Err(stop) = self.adopt(now, vid, &copies, superseded.get(&vid).copied()) {
                 return self.stop(stop);
@@ -80,6 +89,16 @@ impl Core {
                  delete volumes"
             );
         }
+    }
+
+    /// Deletes a volume whose creation did not end.
+    fn mark_unfinished(&mut self, vid: Vid, entry: VolumeEntry) {
+        tracing::warn!(%vid, name = ?entry.name, "a volume that was not completely created is deleted");
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&entry);
+        }
+        self.volumes.insert(vid, Volume::new(entry, Stage::Active));
+        self.mark(vid, None, None);
     }
 
     /// Adopts one volume as the SSDs have it. `successor` is the volume that took its name.
@@ -209,4 +228,21 @@ fn superseded(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>) -> BTreeMap<V
         same.then_some((vid, by))
     };
     volumes.iter().filter_map(replaces).collect()
+}
+
+/// The volumes whose creation did not end, and whose name another volume has. An SSD of `there` lacks such a
+/// volume, and the other one is on all of them. A daemon that had not read the table of the SSD with the
+/// first one created the second.
+fn unfinished(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>, there: &BTreeSet<u16>) -> BTreeSet<Vid> {
+    let is_whole = |copies: &BTreeMap<u16, VolumeEntry>| there.iter().all(|ssd| copies.contains_key(ssd));
+    let mut names: BTreeMap<&str, Vid> = BTreeMap::new();
+    for (&vid, copies) in volumes.iter().filter(|(_, copies)| is_whole(copies) && !marked(newest(copies))) {
+        names.insert(&newest(copies).name, vid);
+    }
+    let is_unfinished = |(&vid, copies): (&Vid, &BTreeMap<u16, VolumeEntry>)| {
+        let entry = newest(copies);
+        let lost_its_name = names.get(entry.name.as_str()).is_some_and(|&of| of != vid);
+        (!is_whole(copies) && !marked(entry) && lost_its_name).then_some(vid)
+    };
+    volumes.iter().filter_map(is_unfinished).collect()
 }

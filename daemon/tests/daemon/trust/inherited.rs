@@ -3,7 +3,7 @@
 
 use super::rights::{Party, get, held, revoke};
 use crate::array::SimArray;
-use crate::bench::{Bench, created, opened, read, refused, renew, write};
+use crate::bench::{Bench, created, opened, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
@@ -94,4 +94,23 @@ fn a_renew_of_another_volume_keeps_nothing_that_an_inherited_id_has_open() {
         let readers = &array.agreed()[0].readers;
         assert_eq!(!readers.is_empty(), named_by == "ben", "{named_by}: {readers:?}");
     }
+}
+
+/// A caller that adopts the id of a writer may release the volume.
+#[test]
+fn the_id_of_a_writer_is_adopted_with_the_right_to_write_only() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let mut first = Bench::start(&array, 0);
+    let (anna, ben) = (Party::new(&mut first, "anna", 1), Party::new(&mut first, "ben", 2));
+    anna.make(&mut first, "v");
+    anna.share(&mut first, "v", "ben", Right::Read);
+    let epoch = opened(&anna.ask(&mut first, write("v", anna.id.get(), 60_000))).lease_epoch;
+    let mut second = Bench::start(&array, 0);
+    let keep = Request::Keep { client: anna.id };
+    refused(&ben.ask(&mut second, keep), GrpcCode::PermissionDenied, &["not one of \"ben\""]);
+    let free = ben.ask(&mut second, release("v", anna.id.get()));
+    refused(&free, GrpcCode::PermissionDenied, &["no write right"]);
+    anna.ask(&mut second, renew("v", anna.id.get(), epoch, 60_000)).expect("it is anna's");
+    assert_eq!(array.agreed()[0].writer, Some(anna.id));
 }

@@ -19,6 +19,7 @@ mod model;
 #[path = "../../../testing/mounts.rs"]
 mod mounts;
 mod rebuild;
+mod rotten_records;
 mod slow_disk;
 #[path = "../../../testing/slow_store.rs"]
 mod slow_store;

@@ -28,6 +28,7 @@ impl Ssd {
                 match self.ftl().extent(range.vid, range.generation, vba) {
                     Extent::Page(page, sum) => {
                         let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp);
+                        let is_sound = self.ftl().flash().is_sound(page);
                         let bytes = self.page_now(page);
                         self.ftl().unpin(page);
                         let Ok(bytes) = bytes else {
@@ -35,7 +36,9 @@ impl Ssd {
                             break;
                         };
                         pages.push(page);
-                        if bytes.is_none_or(|bytes| block_sum(&bytes) != sum) {
+                        if !is_sound {
+                            self.note_wrong(range, vba, (Held::Nothing, false));
+                        } else if bytes.is_none_or(|bytes| block_sum(&bytes) != sum) {
                             let stamp = stamp.unwrap_or_default();
                             self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
                         }

@@ -9,6 +9,7 @@ pub(in crate::repair) use pace::{Pace, Work};
 pub(in crate::repair) use scrub::{Range, Scrub, Wrong};
 
 use crate::commands::scratch::Buffer;
+use crate::permission::fleet::FilledPlace;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -132,8 +133,8 @@ pub(in crate::repair) struct Open {
 /// What this SSD repairs.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
-    /// Groups and places that it fills.
-    pub(in crate::repair) places: Vec<(u32, usize)>,
+    /// The places that it fills.
+    pub(in crate::repair) places: Vec<FilledPlace>,
     pub(in crate::repair) walks: BTreeMap<Name, Walk>,
     pub(in crate::repair) open: BTreeMap<AskId, Open>,
     pub(in crate::repair) last: u32,

@@ -96,6 +96,12 @@ fn however_the_questions_come_each_copy_is_the_newest_there_was() {
         // The others go on with what the first one has.
         let others: Vec<u16> = (0..3u16).filter(|ssd| usize::from(*ssd) != first).collect();
         world.set_map(&merging(3, &others));
+        // A client sends its first write again, which one of them has not heard of.
+        let stale = (0..100).find(|vba| {
+            let newest = merge(before[*vba as usize].iter().copied());
+            matches!(newest, Held::Block { stamp, .. } if stamp.sequence > 1)
+        });
+        world.send_all(&[0, 1, 2], put(stale.expect("some"), 1));
         for ssd in others {
             world.until_filled(ssd.into());
             is_merged(&world, &before, ssd.into());
