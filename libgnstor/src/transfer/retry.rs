@@ -104,7 +104,6 @@ fn awaits_map(item: &Item) -> bool {
                 | Refusal::NotServing
                 // The first does not serve any more, so another one was asked. It has the older map, too.
                 | Refusal::AskTheFirst
-                | Refusal::NotHereYet
                 | Refusal::GroupWaits
                 | Refusal::NeedsSalvage
         )
