@@ -15,6 +15,7 @@ use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::transport::{RcTransport, TransportConfig, lend};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// Running SSDs. Dropping them shuts them down.
 #[derive(Debug)]
@@ -24,6 +25,11 @@ pub struct Powered {
     /// The cores of each SSD.
     ssds: Vec<Vec<Receiver<Worker>>>,
 }
+
+/// Longest wait for the answers to a goodbye. A map waits little longer for a lease.
+const GOODBYE: Duration = Duration::from_millis(300);
+/// Pause between two looks at the answers.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Most engines: as many as an HCA on a GPU has pairs of rings.
 pub const MAX_ENGINES: usize = gnstor_fabric::hca::agent::MAX_RINGS;
@@ -80,6 +86,23 @@ impl Powered {
     /// No engine has been ended by a panic.
     pub fn is_running(&self) -> bool {
         self.engines.as_ref().is_some_and(TransportThreads::are_running)
+    }
+
+    /// The SSDs serve nothing from here on, and say goodbye to the voters of their map. Returns when these
+    /// have heard it, or after [`GOODBYE`]: the next map then waits for the leases of these SSDs.
+    pub fn say_goodbye(&self) {
+        let count = u16::try_from(self.ssds.len()).expect("at most 65,536 SSDs");
+        let leave = move |engine: &mut RcTransport, now| {
+            (0..count).filter(|&ssd| !engine.controller(ssd).leave(now)).count()
+        };
+        for _ in 0..GOODBYE.as_millis() / PAUSE.as_millis() {
+            match self.transport().call(leave) {
+                Ok(0) => return,
+                Ok(_) => std::thread::sleep(PAUSE),
+                Err(error) => return tracing::warn!(%error, "no goodbye is said"),
+            }
+        }
+        tracing::warn!(after = ?GOODBYE, "the voters have not answered the goodbye");
     }
 
     /// Shuts every SSD down in order, which writes its contents out.

@@ -236,6 +236,12 @@ pub trait Controller {
     /// The process was stopped until now, or its machine: hosts have had no time to be heard.
     fn resumed(&mut self, _now: Time) {}
 
+    /// The SSD is to be stopped in order: it serves nothing from here on, and tells the SSDs that gave it its
+    /// right to serve. Repeated until it returns that nothing more is to be waited for.
+    fn leave(&mut self, _now: Time) -> bool {
+        true
+    }
+
     /// The time of the next [`Controller::step`], if nothing else happens before.
     fn next_event(&self) -> Option<Time>;
 

@@ -2,7 +2,7 @@
 //! `gnstor ssd`: one SSD in a process of its own, that can be killed and comes back.
 //!
 //! ```text
-//!   TERM, INT   shutdown in order                     next start: clean
+//!   TERM, INT   goodbye, shutdown in order            next start: clean
 //!   USR1        power failure, the dump succeeds      next start: with a dump
 //!   KILL        the memory outlives the process       next start: with a dump
 //!   a reset of the machine                            next start: lossy
@@ -100,6 +100,10 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     tell_start(args, &about, listener.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));
+    }
+    // A power failure takes no leave. Without the questions of `peers` no goodbye is heard.
+    if !power_failure.load(Ordering::Acquire) && powered.is_running() {
+        powered.say_goodbye();
     }
     drop(listener);
     drop(peers);

@@ -9,6 +9,7 @@ mod voting;
 
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Reply, WINDOW_BYTES};
+use gnstor_fleet::set::SsdSet;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::{AnyMap, MAP_BYTES};
 use gnstor_proto::slba::Vid;
@@ -206,9 +207,9 @@ impl Dialogue for Talk {
             | Command::Chmod(_)
             | Command::Delete { .. }
             | Command::MapSet(_)
-            | Command::MapHold { .. }
             | Command::Repair(_)
             | Command::Activate(_) => Some(Answer::Done),
+            Command::MapHold { .. } => Some(Answer::Held(SsdSet::of_words([dw0, reply.cqe.dw1.get()]))),
             Command::Identify => Some(voting::says(&reply)),
             Command::FillLog => Some(repair::fill(&reply)),
             Command::ScrubLog => Some(repair::scrub(&reply)),

@@ -11,6 +11,7 @@ use crate::map::FleetView;
 use crate::set::SsdSet;
 use crate::voter::{Held, Promise};
 use crate::{ArrayId, Instance, SsdId, Term};
+use alloc::collections::BTreeMap;
 
 /// A daemon that asks for a term.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -87,12 +88,14 @@ pub struct Round<M> {
     pub held_by: SsdSet,
     /// Time at which a majority was known to hold it, on the leader's clock.
     pub decided_at: Option<u64>,
+    /// By SSD, the voters that hold the map and had heard the SSD's goodbye before.
+    pub goodbyes: BTreeMap<SsdId, SsdSet>,
 }
 
 impl<M: FleetView> Round<M> {
     /// A map that no voter holds yet.
     pub fn new(map: M) -> Self {
-        Self { map, held_by: SsdSet::EMPTY, decided_at: None }
+        Self { map, held_by: SsdSet::EMPTY, decided_at: None, goodbyes: BTreeMap::new() }
     }
 
     /// A voter holds the map. `voters` are those of the active map.
@@ -101,6 +104,20 @@ impl<M: FleetView> Round<M> {
         if self.decided_at.is_none() && self.held_by.is_majority_of(voters) {
             self.decided_at = Some(now);
         }
+    }
+
+    /// A voter that holds the map has heard the goodbyes of these SSDs.
+    pub fn heard_goodbyes(&mut self, voter: SsdId, of: SsdSet) {
+        for ssd in of.iter() {
+            let heard = self.goodbyes.entry(ssd).or_insert(SsdSet::EMPTY);
+            *heard = heard.with(voter);
+        }
+    }
+
+    /// The SSDs whose goodbyes a majority of the voters has heard.
+    pub fn gone(&self, voters: SsdSet) -> SsdSet {
+        let gone = self.goodbyes.iter().filter(|(_, heard)| heard.is_majority_of(voters));
+        gone.map(|(&ssd, _)| ssd).collect()
     }
 
     /// Whether the map may become active: a majority holds it, and each lease that it ends is over. A lease

@@ -26,6 +26,7 @@
 //! | [`change`] | 1a, 1b, 1c | from one map to the next |
 //! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
 //! | [`leader`] | 2b, 3 | what a daemon does with the answers |
+//! | [`goodbye`] | 2b | SSDs that are stopped in order |
 //! | [`lease`] | 2, 2a | the serving lease of one SSD |
 //! | [`opening`] | 2a | whether the content of an SSD was rolled back |
 //! | [`serve`] | 1, 2, 7a, 8 | whether an SSD carries out a read or a write |
@@ -49,6 +50,7 @@ mod deadline;
 pub mod change;
 pub mod client;
 pub mod fill;
+pub mod goodbye;
 pub mod identity;
 pub mod known;
 pub mod leader;

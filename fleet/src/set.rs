@@ -64,6 +64,17 @@ impl SsdSet {
         Self(self.0 | other.0)
     }
 
+    /// A bit for each SSD, the lowest ones first.
+    #[expect(clippy::cast_possible_truncation, reason = "the low and the high half are meant")]
+    pub fn words(self) -> [u32; 2] {
+        [self.0 as u32, (self.0 >> 32) as u32]
+    }
+
+    /// The set of these [words](Self::words).
+    pub fn of_words([low, high]: [u32; 2]) -> Self {
+        Self(u64::from(low) | u64::from(high) << 32)
+    }
+
     /// The SSDs, ascending.
     pub fn iter(self) -> impl Iterator<Item = SsdId> {
         (0..MAX_SSDS).filter(move |&ssd| self.contains(ssd))

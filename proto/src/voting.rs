@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!   TERM TAKE   daemon -> SSD   term_take in the command          Promise comes back
-//!   MAP HOLD    daemon -> SSD   Hold, then a map or a patch
+//!   MAP HOLD    daemon -> SSD   Hold, then a map or a patch       DW0, DW1: a bit for each SSD that is gone
 //!   ACTIVATE    daemon, peer    Activation, then a map, a patch, or nothing: the held one
-//!   LEASE ASK   peer -> SSD     Ask                               DW0: epoch of the newest map, low 32 bits
+//!   LEASE ASK   peer -> SSD     Ask, which may be a goodbye       DW0: epoch of the newest map, low 32 bits
 //! ```
 //! A checksum covers a structure and the data after it. Its own field counts as zero.
 

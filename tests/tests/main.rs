@@ -20,6 +20,7 @@ mod fenced;
 mod fleet_add;
 mod fleet_daemon;
 mod fleet_faults;
+mod fleet_goodbye;
 mod fleet_return;
 mod fleet_silence;
 mod follow;

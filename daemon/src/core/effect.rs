@@ -11,6 +11,7 @@ use super::shrink::{LostBlocks, Salvageable};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::scrub::{RepairOrder, ScrubLog};
 use gnstor_proto::slba::{ClientId, Vid};
@@ -188,6 +189,8 @@ pub enum Answer {
     Settled(SettleReport),
     /// The term is granted.
     Promise(Box<Promised>),
+    /// The voter holds the map. These SSDs, which lose a place in it, have said goodbye.
+    Held(SsdSet),
     /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.
     HigherTerm(u32),
     /// The SSD refused, and nothing changed there.

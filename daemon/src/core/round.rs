@@ -120,6 +120,7 @@ impl Core {
                 | Answer::Scrub(_)
                 | Answer::Settled(_)
                 | Answer::Promise(_)
+                | Answer::Held(_)
                 | Answer::HigherTerm(_),
             ) => Err(Trouble::Lost("answered another command".into())),
         };

@@ -7,7 +7,7 @@
 //!     v                                                                                |
 //!   hold    MAP HOLD to the voters; what is lost meanwhile is for the next round       |
 //!     | a majority holds it                                                            |
-//!   wait    lease + drift, where the map deprives an SSD                               |
+//!   wait    lease + drift, where the map deprives an SSD that has said no goodbye      |
 //!     v                                                                                |
 //!   tell    ACTIVATE to all SSDs that are there --all members have it--> the core's map
 //! ```
@@ -22,6 +22,7 @@
 mod drain;
 mod fewest;
 mod grow;
+mod hold;
 mod join;
 mod lost;
 mod salvage;
@@ -85,9 +86,11 @@ impl Core {
                 break;
             }
             self.ask_to_hold(now);
+            let voters = self.epoch.map().map(FleetView::voters);
             let Some(proposed) = &mut self.changes.round else { break };
             let seen = proposed.round.decided_at.map_or(now, |at| proposed.wait.look(now, at));
-            proposed.is_active |= proposed.round.may_activate(seen, Timing::DEFAULT_MS, SsdSet::EMPTY);
+            let gone = voters.map_or(SsdSet::EMPTY, |voters| proposed.round.gone(voters));
+            proposed.is_active |= proposed.round.may_activate(seen, Timing::DEFAULT_MS, gone);
             if !proposed.is_active {
                 break;
             }
@@ -240,46 +243,6 @@ impl Core {
                 || self.changes.weights.get(ssd) == Some(&0)
         };
         members.filter(is_lost).collect()
-    }
-
-    /// Sends MAP HOLD to each voter that is connected and has not been asked. A start may have gone on
-    /// without one that answers since. Without its vote the map of that start might never be decided.
-    fn ask_to_hold(&mut self, now: u64) {
-        let (term, instance) = (self.term.number(), self.config.instance);
-        let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
-        let Some(proposed) = self.changes.round.as_ref().filter(|round| !round.is_active) else { return };
-        let map = proposed.wire();
-        let is_open = |ssd: &u16| !self.changes.is_disconnected(*ssd) && proposed.is_to_be_asked(*ssd, now);
-        let open: Vec<u16> = voters.iter().filter(is_open).collect();
-        for ssd in open {
-            let id = self.command(ssd, Owner::Hold, Command::MapHold { term, instance, map: map.clone() });
-            if let Some(proposed) = &mut self.changes.round {
-                proposed.asked(ssd, id);
-            }
-        }
-    }
-
-    pub(super) fn hold_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
-        let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
-        let retry_at = now + self.config.retry_ms;
-        // A vote is that of the SSD which the map names.
-        let is_named = !self.is_stranger(ssd);
-        let Some(proposed) = self.changes.round.as_mut() else { return };
-        if !proposed.was_asked(ssd, id) {
-            return;
-        }
-        match answer {
-            Answer::Done if is_named => proposed.round.held(ssd, voters, now),
-            Answer::Done => proposed.failed(ssd, OTHER.into(), retry_at),
-            Answer::Refused(Refusal::StaleTerm) => return self.depose(ssd, "refused this daemon's term"),
-            Answer::Refused(Refusal::StaleVersion) if !proposed.is_active => {
-                return self.depose(ssd, "knows a newer fleet map");
-            }
-            Answer::Refused(refusal) => proposed.failed(ssd, refusal.sentence().into(), retry_at),
-            Answer::Lost(why) => proposed.failed(ssd, why, retry_at),
-            _ => proposed.failed(ssd, "it answered another command".into(), retry_at),
-        }
-        self.change_step(now);
     }
 
     /// ACTIVATE to each SSD of the array that is there and does not have the newest active map.

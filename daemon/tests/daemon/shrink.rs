@@ -7,6 +7,7 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, MapFormat, Stop};
+use gnstor_fleet::set::SsdSet;
 use gnstor_proto::placement::map3::{FleetMap3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, FleetMap};
 use gnstor_proto::status::GrpcCode;
@@ -170,6 +171,37 @@ fn the_only_copy_of_a_volume_of_one_replica_is_absent_and_comes_back() {
     assert_eq!(states(&bench), [State3::In; 4]);
     bench.ask(create("b")).unwrap();
     assert_eq!(bench.array.agreed().len(), 3);
+}
+
+/// The lost SSD was stopped in order, and voters have heard its goodbye.
+#[test]
+fn a_map_waits_for_no_lease_of_an_ssd_whose_goodbye_a_majority_has_heard() {
+    let _deadline = Deadline::after(LIMIT);
+    // All five vote.
+    for (heard, also_lost, waits) in [(3, None, false), (2, None, true), (0, None, true), (3, Some(4), true)]
+    {
+        let mut bench = serving(5);
+        let epoch = newest(&bench).epoch;
+        (0..heard).for_each(|voter| bench.array.ssd(voter).vote.gone = SsdSet::EMPTY.with(3));
+        also_lost.into_iter().chain([3]).for_each(|ssd| bench.lose(ssd));
+        bench.run_for(5);
+        let is_made = newest(&bench).epoch > epoch;
+        assert_eq!(is_made, !waits, "{heard} of five voters have heard it; lost without one: {also_lost:?}");
+        bench.run_for(2 * DROP_MS);
+        assert_ne!(states(&bench)[3], State3::In);
+        all_maps_keep(&bench, 2);
+    }
+    // The last copy's SSD is absent, without a wait, too (rule 1c).
+    let mut bench = serving(4);
+    bench.ask(of_replicas("one", 1)).unwrap();
+    (0..3).for_each(|voter| bench.array.ssd(voter).vote.gone = SsdSet::EMPTY.with(3));
+    bench.lose(3);
+    bench.run_for(5);
+    assert_eq!(states(&bench)[3], State3::Absent);
+    all_maps_keep(&bench, 1);
+    bench.find(3);
+    bench.run_for(1_000);
+    assert_eq!(states(&bench), [State3::In; 4]);
 }
 
 /// A voter may hold a map that was judged for volumes of two replicas, and a later daemon proposes that map

@@ -195,6 +195,8 @@ pub(crate) struct SimVote {
     /// Term and instance of the last TERM TAKE or MAP HOLD.
     granted: (u64, u64),
     held: Option<Held3>,
+    /// SSDs that have said goodbye.
+    pub(crate) gone: SsdSet,
     pub(crate) log: Arc<Mutex<MapLog>>,
 }
 
@@ -291,7 +293,7 @@ impl SimSsd {
         voter.hold(head.term, head.instance, Arc::clone(&map)).map_err(refusal)?;
         self.keep(voter);
         self.vote.log.lock().unwrap().held(self.vote.index, &map);
-        Ok(0)
+        Ok(self.vote.gone.common(map.deprived()).words()[0])
     }
 
     pub(super) fn activate(&mut self, data: &[u8]) -> Result<u32, Refusal> {

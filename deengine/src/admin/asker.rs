@@ -14,6 +14,8 @@
 //! A new start proves first that its content is the newest (`gnstor_fleet::opening`): what a majority says to
 //! the number of openings before is no lease.
 //!
+//! An SSD that is stopped in order asks once more, and what it asks is a goodbye ([`Ssd::say_goodbye`]).
+//!
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
@@ -36,6 +38,9 @@ impl Ssd {
     /// Map or content have changed: whether it asks from now on, and as which content. A lease belongs to the
     /// content that asked.
     pub(crate) fn follow_voters(&mut self, now: Time) {
+        if self.admin.asker.goodbye.is_some() {
+            return;
+        }
         let is_voted = self.table.fleet().is_some_and(|fleet| fleet.known().voted().is_some());
         let asks_as = is_voted.then(|| self.identity().incarnation);
         if asks_as == self.admin.asker.asks_as {
@@ -63,6 +68,9 @@ impl Ssd {
 
     /// Asks the voters if it is time. Returns the time of the next round.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
+        if self.admin.asker.goodbye.is_some() {
+            return Time::NEVER;
+        }
         // If only its own yes is needed, the next number may be there at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
             let own = self.table.fleet().and_then(|fleet| fleet.own()).unwrap_or_default();
@@ -72,22 +80,53 @@ impl Ssd {
         if self.admin.asker.asks_as.is_some() { self.admin.asker.next_at } else { Time::NEVER }
     }
 
-    fn ask_round(&mut self, now: Time, incarnation: Incarnation) {
-        let asking = self.table.fleet().and_then(|fleet| Some((fleet.known().clone(), fleet.own()?)));
-        let Some((known, own)) = asking else { return };
-        let (array, epoch, opening) = (known.array(), known.epoch(), self.own_opening(own));
+    /// What it asks the voters of its map.
+    fn own_ask(&self, incarnation: Incarnation) -> Option<(Known, LeaseAsk)> {
+        let fleet = self.table.fleet()?;
+        let (known, ssd) = (fleet.known().clone(), fleet.own()?);
+        let (array, epoch, opening) = (known.array(), known.epoch(), self.own_opening(ssd));
         let uuid = self.identity().uuid;
-        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening, uuid };
-        let round = self.admin.asker.begin(now, ask);
+        Some((known, LeaseAsk { array, ssd, epoch, incarnation, opening, uuid }))
+    }
+
+    fn ask_round(&mut self, now: Time, incarnation: Incarnation) {
+        let Some((known, ask)) = self.own_ask(incarnation) else { return };
+        let (round, own) = (self.admin.asker.begin(now, ask), ask.ssd);
         for voter in known.voters().iter().filter(|&voter| voter != own) {
-            self.send_ask(&known, round, voter, &ask);
+            self.send_ask(&known, (round, voter), &ask, false);
         }
         if known.voters().contains(own) && self.judge_lease_ask(&ask).is_ok() {
             self.voter_said_yes(now, round, own);
         }
     }
 
-    fn send_ask(&mut self, known: &Known, round: u32, voter: SsdId, ask: &LeaseAsk) {
+    /// The SSD is to be stopped. It gives its lease up, asks for no other one, and says so to the voters
+    /// (rule 2b). So the map without it need not wait for that lease. Returns whether a majority of them has
+    /// heard it, or no answer is awaited. Further calls only tell that.
+    pub fn say_goodbye(&mut self, now: Time) -> bool {
+        if self.admin.asker.goodbye.is_none()
+            && let Some((known, ask)) = self.admin.asker.asks_as.and_then(|content| self.own_ask(content))
+        {
+            self.begin_goodbye(now, &known, &ask);
+        }
+        self.admin.asker.has_left()
+    }
+
+    fn begin_goodbye(&mut self, now: Time, known: &Known, ask: &LeaseAsk) {
+        // A voter hears of it only after the last command was judged by the lease.
+        self.table.end_lease(Time::ZERO);
+        let (round, own) = (self.admin.asker.leave(known.voters()), ask.ssd);
+        for voter in known.voters().iter().filter(|&voter| voter != own) {
+            self.send_ask(known, (round, voter), ask, true);
+        }
+        if known.voters().contains(own) {
+            self.admin.voting.goodbyes.heard(ask);
+            self.admin.asker.has_heard(round, own);
+        }
+        self.wake_at(now);
+    }
+
+    fn send_ask(&mut self, known: &Known, (round, voter): (u32, SsdId), ask: &LeaseAsk, is_goodbye: bool) {
         let AnyMap::Three(map) = known.map() else { return };
         let Some(peer) = map.ssds.get(usize::from(voter)) else { return };
         if self.admin.asker.unanswered(voter) >= UNANSWERED {
@@ -95,7 +134,7 @@ impl Ssd {
         }
         let Some(buffer) = self.commands.scratch_mut().take(Owner::Daemon, QUESTION) else { return };
         let LeaseAsk { array, ssd, epoch, incarnation, opening, uuid } = *ask;
-        let data = Ask { ssd, array: array.0, epoch, incarnation, opening, uuid }.encode();
+        let data = Ask { ssd, array: array.0, epoch, incarnation, opening, uuid, is_goodbye }.encode();
         let question = Question { sqe: Ask::command(), address: peer.address.clone(), data };
         self.commands.scratch().fill(&buffer, &question.encode());
         let (ask, local) = (name(round, voter), self.commands.scratch().local(&buffer));
@@ -109,6 +148,7 @@ impl Ssd {
         self.commands.scratch_mut().give(buffer);
         let Some(cqe) = answer else { return };
         if Status(cqe.status_word()).is_success() {
+            self.admin.asker.has_heard(round_of(ask), voter_of(ask));
             self.voter_said_yes(now, round_of(ask), voter_of(ask));
         } else {
             let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();

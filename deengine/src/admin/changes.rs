@@ -10,7 +10,7 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::state::{Asked, Begun, Change};
-use crate::commands::{CompletionPermit, Delivered};
+use crate::commands::{Answer, CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::error::not_durable;
@@ -264,8 +264,8 @@ impl Ssd {
                 self.deliver_promise(now, command, &sqe);
             }
             Begun::Hold(held) => {
-                self.end_hold(held);
-                self.complete_change(now, command);
+                let answer = self.end_hold(held);
+                self.answer_change(now, command, answer);
             }
             Begun::Heard(ask) => match self.judge_lease_ask(&ask) {
                 Ok(_) => {
@@ -308,8 +308,12 @@ impl Ssd {
     }
 
     fn complete_change(&mut self, now: Time, command: Option<u32>) {
+        self.answer_change(now, command, OK);
+    }
+
+    fn answer_change(&mut self, now: Time, command: Option<u32>, answer: Answer) {
         if let Some(permit) = self.permit_of(command) {
-            self.complete(permit, OK, now, 0);
+            self.complete(permit, answer, now, 0);
         }
     }
 

@@ -13,7 +13,7 @@
 
 use crate::admin::state::{Change, ToHold, Voting};
 use crate::commands::Answer;
-use crate::commands::CompletionPermit;
+use crate::commands::{CompletionPermit, OK};
 use crate::controller::Ssd;
 use crate::hosts::Role;
 use crate::permission::fleet::Fleet;
@@ -24,6 +24,7 @@ use gnstor_durable::{Grant, HeldMap};
 use gnstor_fleet::known::Known;
 use gnstor_fleet::lease::LeaseAsk;
 use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::voter::{Held, Voter, check_newer};
 use gnstor_fleet::{ArrayId, Opening};
 use gnstor_proto::fabrics::Identity;
@@ -67,7 +68,8 @@ impl Ssd {
         if forgot || is_bad {
             tracing::error!("what this SSD has promised as a voter could not be read: it votes no more");
         }
-        self.admin.voting = Voting { held, forgot: forgot || is_bad, is_mute: self.admin.voting.is_mute };
+        let Voting { is_mute, goodbyes, .. } = std::mem::take(&mut self.admin.voting);
+        self.admin.voting = Voting { held, forgot: forgot || is_bad, is_mute, goodbyes };
     }
 
     /// The voter that this SSD is.
@@ -182,9 +184,16 @@ impl Ssd {
         Ok(ToHold { held: Held { term: hold.term, map }, bytes })
     }
 
-    /// The map of a MAP HOLD is durable: from now on it ends leases.
-    pub(super) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
+    /// The map of a MAP HOLD is durable: from now on it ends leases. The answer has a bit for each SSD that
+    /// loses a place in it and has said goodbye.
+    pub(super) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) -> Answer {
+        let gone = self.table.fleet().map_or(SsdSet::EMPTY, |fleet| {
+            let known = |ssd| self.known_opening(ssd);
+            self.admin.voting.goodbyes.of(&held.map, fleet.known(), known)
+        });
         self.admin.voting.held = Some((held, bytes.into()));
+        let [dw0, dw1] = gone.words();
+        Answer { dw0, dw1, ..OK }
     }
 
     /// ACTIVATE: the map that becomes active, and its bytes. No term is compared: a majority has held it.
@@ -237,10 +246,25 @@ impl Ssd {
 
     /// The question of a LEASE ASK has arrived.
     pub(crate) fn finish_lease_ask(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
-        let asked = self.lease_asked(&permit, data);
+        let asked = match self.lease_asked(&permit, data) {
+            Ok((ask, true)) => return self.hear_goodbye(now, permit, &ask),
+            asked => asked.map(|(ask, _)| ask),
+        };
         match asked.and_then(|ask| Ok((ask, self.judge_lease_ask(&ask)?))) {
             Ok((_, None)) => self.say_yes(now, permit),
             Ok((ask, Some(_))) => self.ask_change(now, permit, 0, Change::Heard { ask }),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    /// An SSD says goodbye. That promises nothing, so nothing is written down.
+    fn hear_goodbye(&mut self, now: Time, permit: CompletionPermit, ask: &LeaseAsk) {
+        match self.voter() {
+            Ok(voter) if voter.active.array() == ask.array => {
+                self.admin.voting.goodbyes.heard(ask);
+                self.say_yes(now, permit);
+            }
+            Ok(_) => self.refuse(permit, 0, Refusal::OtherArray.into(), now),
             Err(refused) => self.refuse(permit, 0, refused, now),
         }
     }
@@ -251,7 +275,8 @@ impl Ssd {
         self.complete(permit, answer, now, 0);
     }
 
-    fn lease_asked(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<LeaseAsk, Refused> {
+    /// The question, and whether it is a goodbye.
+    fn lease_asked(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<(LeaseAsk, bool), Refused> {
         let ask = Ask::decode(data).map_err(|_| Refusal::InvalidField)?;
         let Some(Role::Admin(cntlid)) = self.hosts.queue(permit.queue()).map(|queue| queue.role) else {
             return Err(Refusal::SequenceError.into());
@@ -262,8 +287,8 @@ impl Ssd {
         if named.is_none() || named != identity {
             return Err(Refusal::WrongIdentity.into());
         }
-        let Ask { ssd, array, epoch, incarnation, opening, uuid } = ask;
-        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening, uuid })
+        let Ask { ssd, array, epoch, incarnation, opening, uuid, is_goodbye } = ask;
+        Ok((LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening, uuid }, is_goodbye))
     }
 
     /// Whether it says yes, and the number of openings that it writes down before.

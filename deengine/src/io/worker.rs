@@ -66,7 +66,6 @@ pub struct Worker {
     pub(super) batch: Batch,
     pub(super) zero_sum: u32,
     pub(super) pace: Pace,
-    /// The time of the last call.
     pub(super) now: Time,
 }
 
@@ -291,9 +290,8 @@ impl Controller for Worker {
         }
     }
 
-    /// Prefetches the map's buckets for all reads first, and then the records of the pages found there. So
-    /// there are two waits for memory, and not two for each command. Writes look up their blocks at the
-    /// commit.
+    /// Prefetches the map's buckets for all reads, and then the records of the pages found there: two waits
+    /// for memory in all. Writes look up their blocks at the commit.
     fn announce(&mut self, commands: &[Sqe]) {
         self.announce_reads(commands.iter());
     }
@@ -314,6 +312,10 @@ impl Controller for Worker {
             Some(read) => self.end_read(now, read, outcome),
             None => self.shared.lock(self.index).smart_mut().stats_mut().unknown_transfers += 1,
         }
+    }
+
+    fn leave(&mut self, now: Time) -> bool {
+        self.ssd().say_goodbye(now)
     }
 
     fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {

@@ -37,7 +37,15 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
             (sqe(opcode::ACTIVATE), Activation { array, map: name, base: 0 }.encode(whole))
         }
         3 => {
-            let ask = Ask { ssd: 1, array, epoch: map.epoch, incarnation: 0, opening: 1, uuid: [0; 16] };
+            let ask = Ask {
+                ssd: 1,
+                array,
+                epoch: map.epoch,
+                incarnation: 0,
+                opening: 1,
+                uuid: [0; 16],
+                is_goodbye: false,
+            };
             (Ask::command(), ask.encode().to_vec())
         }
         4 => {

@@ -140,7 +140,7 @@ fn by_voter(harness: &mut Harness, wanted: Refusal) -> Cqe {
     harness.connect(QueueKey(40), 0, Identity::Peer(1), CNTLID_ANY);
     harness.set_map(&map);
     let sqe = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() };
-    let ask = Ask { ssd: 1, array, epoch: 0, incarnation: 1, opening: 2, uuid: [0; 16] };
+    let ask = Ask { ssd: 1, array, epoch: 0, incarnation: 1, opening: 2, uuid: [0; 16], is_goodbye: false };
     if wanted == Refusal::OlderImage {
         harness.poke(QueueKey(40), 0, &Ask { opening: 3, ..ask }.encode());
         assert_eq!(harness.refused(QueueKey(40), sqe), None);

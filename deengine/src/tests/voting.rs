@@ -3,6 +3,7 @@
 
 mod by_daemon;
 mod exchanged;
+mod goodbye;
 mod links;
 mod opening;
 mod peers;
@@ -155,7 +156,15 @@ fn a_held_map_ends_leases_is_got_by_its_bit_and_becomes_active_by_its_name() {
     let map = voted(&[0, 1, 2]);
     let mut harness = with(&map);
     harness.take_term(5, 77).unwrap();
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: map.epoch, incarnation: 0, opening: 1, uuid: [0; 16] };
+    let ask = Ask {
+        ssd: 1,
+        array: ARRAY,
+        epoch: map.epoch,
+        incarnation: 0,
+        opening: 1,
+        uuid: [0; 16],
+        is_goodbye: false,
+    };
     let said = harness.lease_ask(PEER, ask);
     assert_eq!((refusal(&said), said.dw0.get()), (None, 1));
     let mut shrunk = next(&map);
@@ -227,11 +236,19 @@ fn who_may_say_what_to_a_voter() {
     for code in [opcode::TERM_TAKE, opcode::MAP_HOLD, opcode::ACTIVATE, opcode::LEASE_ASK] {
         assert_eq!(harness.refused(QueueKey(70), of(code)), Some(Refusal::NotTheDaemon), "{code:x}");
     }
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening: 1, uuid: [0; 16] };
+    let ask =
+        Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening: 1, uuid: [0; 16], is_goodbye: false };
     assert_eq!(refusal(&harness.lease_ask(DAEMON, ask)), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 2, ..ask })), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 9, ..ask })), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { array: [4; 16], ..ask })), Some(Refusal::OtherArray));
+    let goodbye = Ask { is_goodbye: true, ..ask };
+    assert_eq!(refusal(&harness.lease_ask(DAEMON, goodbye)), Some(Refusal::WrongIdentity));
+    assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 2, ..goodbye })), Some(Refusal::WrongIdentity));
+    assert_eq!(
+        refusal(&harness.lease_ask(PEER, Ask { array: [4; 16], ..goodbye })),
+        Some(Refusal::OtherArray)
+    );
     harness.poke(PEER, 0, &[7; 64]);
     let noise = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() };
     assert_eq!(harness.refused(PEER, noise), Some(Refusal::InvalidField));

@@ -85,6 +85,10 @@ impl<C: Controller> Controller for Lent<C> {
         self.get_mut().resumed(now);
     }
 
+    fn leave(&mut self, now: Time) -> bool {
+        self.get_mut().leave(now)
+    }
+
     fn next_event(&self) -> Option<Time> {
         self.get().next_event()
     }

@@ -5,6 +5,7 @@
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 
+mod goodbye;
 mod today;
 mod writes;
 

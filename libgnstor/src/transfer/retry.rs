@@ -102,6 +102,8 @@ fn awaits_map(item: &Item) -> bool {
                 | Refusal::MapBehind
                 | Refusal::WrongTarget
                 | Refusal::NotServing
+                // The first does not serve any more, so another one was asked. It has the older map, too.
+                | Refusal::AskTheFirst
                 | Refusal::GroupWaits
                 | Refusal::NeedsSalvage
         )

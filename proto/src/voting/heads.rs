@@ -167,6 +167,8 @@ pub struct Ask {
     pub opening: u32,
     /// The SSD's uuid; zero: not stated.
     pub uuid: [u8; 16],
+    /// The SSD asks for nothing: it has given its lease up, and does not ask again.
+    pub is_goodbye: bool,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -180,7 +182,8 @@ struct RawAsk {
     incarnation: U32,
     opening: U32,
     uuid: [u8; 16],
-    reserved: [u8; 4],
+    goodbye: u8,
+    reserved: [u8; 3],
     crc: U32,
 }
 const _: () = assert!(size_of::<RawAsk>() == HEAD_BYTES && offset_of!(RawAsk, crc) == 60);
@@ -197,7 +200,8 @@ impl Ask {
             incarnation: self.incarnation.into(),
             opening: self.opening.into(),
             uuid: self.uuid,
-            reserved: [0; 4],
+            goodbye: self.is_goodbye.into(),
+            reserved: [0; 3],
             crc: 0.into(),
         };
         let bytes = seal(raw.as_bytes().to_vec(), offset_of!(RawAsk, crc));
@@ -212,7 +216,7 @@ impl Ask {
         let bytes = bytes.get(..HEAD_BYTES).ok_or(VotingError::Length)?;
         let raw = RawAsk::ref_from_bytes(bytes).map_err(|_| VotingError::Length)?;
         check(bytes, *b"GNVL", raw.format, offset_of!(RawAsk, crc))?;
-        if raw.reserved != [0; 4] {
+        if raw.reserved != [0; 3] || raw.goodbye > 1 {
             return Err(VotingError::Field);
         }
         Ok(Self {
@@ -222,6 +226,7 @@ impl Ask {
             incarnation: raw.incarnation.get(),
             opening: raw.opening.get(),
             uuid: raw.uuid,
+            is_goodbye: raw.goodbye == 1,
         })
     }
 

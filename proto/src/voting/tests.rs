@@ -71,10 +71,11 @@ proptest! {
     #[test]
     fn an_ask_comes_back_and_damage_is_found(
         ssd in any::<u16>(), array in any::<[u8; 16]>(), epoch in any::<u64>(), incarnation in any::<u32>(),
-        opening in any::<u32>(), uuid in any::<[u8; 16]>(), at in any::<usize>(), bit in 0u8..8,
+        opening in any::<u32>(), uuid in any::<[u8; 16]>(), is_goodbye in any::<bool>(),
+        at in any::<usize>(), bit in 0u8..8,
     ) {
         let _deadline = Deadline::after(LIMIT);
-        let ask = Ask { ssd, array, epoch, incarnation, opening, uuid };
+        let ask = Ask { ssd, array, epoch, incarnation, opening, uuid, is_goodbye };
         prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
         finds_damage(ask.encode().to_vec(), HEAD_BYTES, at, bit, |bytes| Ask::decode(bytes).ok());
     }
@@ -112,11 +113,15 @@ fn the_bytes_are_those_of_the_document() {
         (&b"GNVA\x01\0\0\0"[..], &array[..], 64)
     );
     assert_eq!((activation[24], activation[32], &activation[40..42], activation[48]), (6, 0, &[8, 7][..], 0));
-    let ask = Ask { ssd: 0x0201, array, epoch: 7, incarnation: 9, opening: 11, uuid: [6; 16] }.encode();
+    let (ssd, uuid, is_goodbye) = (0x0201, [6; 16], false);
+    let ask = Ask { ssd, array, epoch: 7, incarnation: 9, opening: 11, uuid, is_goodbye };
+    let goodbye = Ask { is_goodbye: true, ..ask }.encode();
+    let ask = ask.encode();
     assert_eq!(
         (&ask[..8], &ask[8..24], ask[24], ask[32], ask[36], &ask[40..60]),
         (&b"GNVL\x01\0\x01\x02"[..], &array[..], 7, 9, 11, &[[6; 16].as_slice(), &[0; 4]].concat()[..])
     );
+    assert_eq!((&goodbye[..56], &goodbye[56..60]), (&ask[..56], &[1, 0, 0, 0][..]));
     let promise = Promise { term: 2, array, active: map, held: Some((3, MapName { epoch: 7, digest: 1 })) };
     let promise = promise.encode();
     assert_eq!((&promise[..8], promise[8], promise[16]), (&b"GNVP\x01\0\x01\0"[..], 2, 6));

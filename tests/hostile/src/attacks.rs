@@ -5,6 +5,7 @@
 use crate::frames::{self, kind};
 use crate::insider::Insider;
 use crate::random::Random;
+use crate::streams;
 use crate::talk::{Talk, identify, request};
 use gnstor_proto::fabrics::CNTLID_ANY;
 use std::net::SocketAddr;
@@ -104,6 +105,7 @@ pub fn run(
     let (mut random, mut tally) = (Random::new(seed), Tally::default());
     let mut recorded = Vec::new();
     let mut held = Vec::new();
+    let flood = if only == Some(Attack::Flood) { streams::flood_alone() } else { streams::FLOOD };
     while Instant::now() < until {
         // A port with TLS answers no conversation.
         if recorded.is_empty()
@@ -120,6 +122,7 @@ pub fn run(
             nth: tally.attacks[place],
             random: &mut random,
             recorded: &recorded,
+            flood,
             frames: 0,
             succeeded: 0,
             challenged: 0,
@@ -165,6 +168,8 @@ pub(crate) struct Attacker<'a> {
     pub(crate) nth: u64,
     pub(crate) random: &'a mut Random,
     pub(crate) recorded: &'a [Vec<u8>],
+    /// Connections that a flood holds.
+    pub(crate) flood: usize,
     pub(crate) frames: u64,
     /// Commands of the insider that succeeded.
     succeeded: u64,

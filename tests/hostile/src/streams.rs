@@ -7,8 +7,14 @@ use crate::hello::client_hello;
 use crate::talk::{Talk, request};
 use std::time::Duration;
 
-/// Most connections that a flood holds open; a process may have 1,024 files.
-const FLOOD: usize = 800;
+/// Connections that a flood holds open beside other attacks; a process may have 1,024 files.
+pub(crate) const FLOOD: usize = 800;
+/// Most connections of a flood that is the only attack. It leaves some of the process's files.
+const ALONE: usize = 5000;
+const SPARED: usize = 100;
+/// Files of a process by default. A flood with more of them is no faster than this pause between 20 connects.
+const FILES: usize = 1024;
+const FLOOD_PACE: Duration = Duration::from_millis(20);
 /// Number of connections of a slow attack.
 const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
@@ -16,6 +22,14 @@ const SLOW_BYTES: usize = 256;
 const PACE: Duration = Duration::from_millis(4);
 /// Time for the array's answer to the first message of a handshake.
 const ANSWER: Duration = Duration::from_millis(100);
+
+/// Connections that a flood may hold as the only attack.
+pub(crate) fn flood_alone() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = files.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    soft.unwrap_or(FLOOD).saturating_sub(SPARED).clamp(FLOOD, ALONE)
+}
 
 impl Attacker<'_> {
     pub(crate) fn silent(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
@@ -40,13 +54,19 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    /// More connections than a port gives to one host, so that one gives way to each new one.
+    /// As many connections as the process may have. With those of a few such processes a port has given all
+    /// places to their host, so that one gives way to each new one.
     pub(crate) fn flood(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
-        if held.len() >= FLOOD {
-            held.drain(..FLOOD / 8);
+        if held.len() >= self.flood {
+            held.drain(..self.flood / 8);
         }
         for _ in 0..20 {
             held.push(Talk::connect(self.address)?);
+        }
+        // A host that opens more than an engine can close is refused all further connections. Here each new
+        // one is to make an older one give way.
+        if self.flood > FILES {
+            std::thread::sleep(FLOOD_PACE);
         }
         Ok(())
     }

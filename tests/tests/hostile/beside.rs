@@ -37,14 +37,11 @@ impl Attackers {
         Self::attack(command, address, time, seed, only)
     }
 
-    /// Hostile clients that have the priority of all others.
-    pub(crate) fn start_at_full_priority(
-        address: SocketAddr,
-        time: Duration,
-        seed: u64,
-        only: Option<Attack>,
-    ) -> Self {
-        Self::attack(Command::new(&*HOSTILE), address, time, seed, only)
+    /// A flood with the priority of all others. It holds nearly as many connections as it may have files.
+    pub(crate) fn flood(address: SocketAddr, time: Duration, seed: u64, files: u32) -> Self {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={files}:")).arg("--").arg(&*HOSTILE);
+        Self::attack(command, address, time, seed, Some(Attack::Flood))
     }
 
     fn attack(

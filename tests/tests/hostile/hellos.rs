@@ -7,6 +7,7 @@ use crate::beside::Attackers;
 use crate::load::Rounds;
 use crate::tls::{Certs, array};
 use crate::{Guest, guest_with, number, ssd_address};
+use gnstor_fabric::tcp::limits::{HOST_CONNECTIONS, HOST_HANDSHAKES};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::{BLOCK, long, volume, within};
@@ -87,13 +88,19 @@ fn the_load_of_calls_beside_floods_of_tls_hellos_has_no_error_and_goes_on() {
 /// Longest time in which a new client connects and reads. The machine may be loaded.
 const LET_IN: Duration = Duration::from_secs(20);
 
-/// New clients, one after the other, while attackers open connections at this port as fast as they can.
-fn beside_floods(up: &Up, port: &str, address: SocketAddr, credentials: &Credentials) {
-    let count = number("GNSTOR_HOSTILE_CONNECTS", if long() { 100 } else { 24 });
-    let start = |seed| Attackers::start_at_full_priority(address, FLOODED, seed, Some(Attack::Flood));
-    let mut attackers = [0, 1, 2].map(start);
-    // They have taken all places by then.
-    std::thread::sleep(Duration::from_secs(1));
+/// Connections that a port has, by the kernel's list of IPv4 connections.
+fn connections_at(address: SocketAddr) -> usize {
+    let (port, list) = (format!(":{:04X} ", address.port()), std::fs::read_to_string("/proc/net/tcp"));
+    let is_one = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next().is_some_and(|local| format!("{local} ").ends_with(&port));
+        local && fields.nth(1) == Some("01")
+    };
+    list.expect("Linux").lines().filter(is_one).count()
+}
+
+/// Connects and reads new clients one after the other. Returns their times in order.
+fn come(up: &Up, count: u64, credentials: &Credentials) -> Vec<Duration> {
     let mut times = Vec::new();
     for _ in 0..count {
         let begun = Instant::now();
@@ -103,10 +110,44 @@ fn beside_floods(up: &Up, port: &str, address: SocketAddr, credentials: &Credent
         times.push(begun.elapsed());
     }
     times.sort();
+    times
+}
+
+/// Files of an attacker, and of one at a port that gives thousands of connections to a host.
+const FEW_FILES: u32 = 1024;
+const MANY_FILES: u32 = 8192;
+
+/// A port, and the connections that one host may have there.
+struct Port<'a> {
+    what: &'a str,
+    address: SocketAddr,
+    of_host: usize,
+}
+
+/// New clients beside attackers of their host. These have all connections of this port that the host may
+/// have, and open others as fast as they can.
+fn beside_floods(up: &Up, port: &Port<'_>, credentials: &Credentials) {
+    let count = number("GNSTOR_HOSTILE_CONNECTS", if long() { 100 } else { 24 });
+    let alone = come(up, count / 3, credentials);
+    let files = if port.of_host > 3 * FEW_FILES as usize { MANY_FILES } else { FEW_FILES };
+    let mut attackers = [0, 1, 2].map(|seed| Attackers::flood(port.address, FLOODED, seed, files));
+    let begun = Instant::now();
+    while connections_at(port.address) < port.of_host {
+        assert!(begun.elapsed() < LET_IN, "the floods hold {}", connections_at(port.address));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let full = begun.elapsed();
+    let times = come(up, count, credentials);
+    let held = connections_at(port.address);
     let (middle, longest) = (times[times.len() / 2], times[times.len() - 1]);
-    println!("summary {count} new clients beside floods at {port}: p50 {middle:.1?}, longest {longest:.1?}");
+    println!(
+        "summary {count} new clients beside floods at {}: p50 {middle:.1?}, longest {longest:.1?}; alone p50 \
+         {:.1?}; the floods have all places after {full:.1?}, and {held} at the end",
+        port.what,
+        alone[alone.len() / 2]
+    );
     assert!(attackers.iter_mut().all(Attackers::are_there), "a client was let in only after the attack");
-    assert!(longest < LET_IN, "a new client waits {longest:.1?} beside floods at {port}");
+    assert!(longest < LET_IN, "a new client waits {longest:.1?} beside floods at {}", port.what);
 }
 
 /// The attackers take all places that a host may have, and each new connection makes the oldest one that has
@@ -115,15 +156,26 @@ fn beside_floods(up: &Up, port: &str, address: SocketAddr, credentials: &Credent
 fn new_clients_of_the_same_host_come_through_beside_floods_of_connections() {
     within(BUILD_LIMIT + 4 * FLOODED, || {
         let certs = Certs::new(&["anna"]);
-        let arrays =
-            [(array(&certs), certs.of("anna")), (Up::start(&["--ssds", "2"]), Credentials::default())];
-        for (up, credentials) in arrays {
+        // Connections and TLS handshakes of one host, at the daemon and at the SSDs.
+        let arrays = [
+            (array(&certs), certs.of("anna"), [1024, HOST_HANDSHAKES]),
+            (Up::start(&["--ssds", "2"]), Credentials::default(), [1536, HOST_CONNECTIONS]),
+        ];
+        for (up, credentials, [daemon, ssds]) in arrays {
+            let mut prlimit = std::process::Command::new("prlimit");
+            prlimit.args(["--pid", &up.pid().to_string(), "--nofile=16384:"]);
+            assert!(prlimit.status().expect("prlimit runs").success(), "the array needs 16,384 files");
             let anna = guest_with(&up.daemon, "anna", credentials.clone());
             volume(&anna.client, "v", 1 << 20, 1);
             let tls = if credentials.tls_ca.is_some() { "TLS" } else { "no TLS" };
-            let daemon = up.daemon.parse().expect("an address");
-            beside_floods(&up, &format!("the daemon, {tls}"), daemon, &credentials);
-            beside_floods(&up, &format!("the SSDs, {tls}"), ssd_address(&up), &credentials);
+            let ports = [
+                ("the daemon", up.daemon.parse().expect("an address"), daemon),
+                ("the SSDs", ssd_address(&up), ssds),
+            ];
+            for (what, address, of_host) in ports {
+                let what = &format!("{what}, {tls}");
+                beside_floods(&up, &Port { what, address, of_host }, &credentials);
+            }
             drop(anna);
             up.end("-TERM");
         }

@@ -57,9 +57,42 @@ pub(in crate::admin) struct Asker {
     pub(in crate::admin) by_daemon: ByDaemon,
     /// Questions without an answer.
     pub(in crate::admin) open: BTreeMap<AskId, Buffer>,
+    /// The SSD is being stopped: it asks for no lease any more.
+    pub(in crate::admin) goodbye: Option<Goodbye>,
+}
+
+/// The goodbye of this SSD.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::admin) struct Goodbye {
+    /// Names its questions.
+    pub(in crate::admin) round: u32,
+    pub(in crate::admin) voters: SsdSet,
+    /// The voters that have heard it.
+    pub(in crate::admin) heard: SsdSet,
 }
 
 impl Asker {
+    /// The SSD says goodbye to these voters: the number of that round. Answers to earlier ones give no lease.
+    pub(in crate::admin) fn leave(&mut self, voters: SsdSet) -> u32 {
+        self.rounds.clear();
+        self.last = (self.last + 1) & ROUND_MASK;
+        self.goodbye = Some(Goodbye { round: self.last, voters, heard: SsdSet::EMPTY });
+        self.last
+    }
+
+    /// A voter has heard what was said in this round.
+    pub(in crate::admin) fn has_heard(&mut self, round: u32, voter: SsdId) {
+        if let Some(goodbye) = self.goodbye.as_mut().filter(|goodbye| goodbye.round == round) {
+            goodbye.heard = goodbye.heard.with(voter);
+        }
+    }
+
+    /// Whether a goodbye has been said, and need not be waited for.
+    pub(in crate::admin) fn has_left(&self) -> bool {
+        let is_open = |round| self.open.keys().any(|ask| round_of(*ask) == round);
+        self.goodbye.is_none_or(|said| said.heard.is_majority_of(said.voters) || !is_open(said.round))
+    }
+
     /// A round begins; its number.
     pub(in crate::admin) fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
         self.last = (self.last + 1) & ROUND_MASK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of a voter.
 
+use gnstor_fleet::goodbye::Goodbyes;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::voter::Held;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub(in crate::admin) struct Voting {
     pub(in crate::admin) forgot: bool,
     /// The SSD cannot ask the others for its lease.
     pub(in crate::admin) is_mute: bool,
+    /// SSDs that were stopped in order.
+    pub(in crate::admin) goodbyes: Goodbyes,
 }
 
 /// A map that the voter is about to hold.

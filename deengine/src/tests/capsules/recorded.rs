@@ -139,7 +139,15 @@ impl Recorder {
         self.with_data(opcode::MAP_HOLD, &hold.encode(&bytes));
         let name = MapName { epoch: next.epoch, digest: map_digest(&bytes) };
         self.with_data(opcode::ACTIVATE, &Activation { array, map: name, base: 0 }.encode(None));
-        let ask = Ask { ssd: 1, array, epoch: next.epoch, incarnation: 0, opening: 1, uuid: [0; 16] };
+        let ask = Ask {
+            ssd: 1,
+            array,
+            epoch: next.epoch,
+            incarnation: 0,
+            opening: 1,
+            uuid: [0; 16],
+            is_goodbye: false,
+        };
         let ask_sqe = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: FLAGS_SGL, ..Ask::command() };
         self.both(PEER, ask_sqe, &ask.encode(), |sqe| sqe.dptr = KeyedSgl::keyed(0, 60, KEY));
     }

@@ -15,7 +15,7 @@ fn with_second(uuid: [u8; 16], epoch: u64) -> FleetMap3 {
 }
 
 fn ask_of(uuid: [u8; 16], epoch: u64, opening: u32) -> Ask {
-    Ask { ssd: 1, array: ARRAY, epoch, incarnation: 0, opening, uuid }
+    Ask { ssd: 1, array: ARRAY, epoch, incarnation: 0, opening, uuid, is_goodbye: false }
 }
 
 #[test]

@@ -27,7 +27,8 @@ impl Harness {
     }
 
     fn submit_ask(&mut self, opening: u32) -> u16 {
-        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16] };
+        let ask =
+            Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16], is_goodbye: false };
         self.poke(PEER, 0, &ask.encode());
         self.submit(PEER, Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() })
     }
@@ -238,8 +239,15 @@ fn under_a_map_that_names_another_ssd_the_number_of_the_one_before_is_forgotten_
     harness.connect(other, 0, Identity::Peer(2), CNTLID_ANY);
     let mut map = voted(&[0, 1, 2]);
     assert_eq!(refusal(&harness.set_map(&map)), None);
-    let ask =
-        |ssd, opening| Ask { ssd, array: ARRAY, epoch: map.epoch, incarnation: 0, opening, uuid: [0; 16] };
+    let ask = |ssd, opening| Ask {
+        ssd,
+        array: ARRAY,
+        epoch: map.epoch,
+        incarnation: 0,
+        opening,
+        uuid: [0; 16],
+        is_goodbye: false,
+    };
     let (of_one, of_two) = (|opening| ask(1, opening), |opening| ask(2, opening));
     assert_eq!(refusal(&harness.lease_ask(PEER, of_one(5))), None);
     assert_eq!(refusal(&harness.lease_ask(other, of_two(9))), None);

@@ -113,7 +113,8 @@ fn a_voter_that_was_rolled_back_has_forgotten_the_numbers_that_it_heard() {
     disk.keep("older");
     let asks = |harness: &mut Harness, opening: u32| {
         harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
-        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16] };
+        let ask =
+            Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16], is_goodbye: false };
         refusal(&harness.lease_ask(PEER, ask))
     };
     let mut harness = started(&disk);

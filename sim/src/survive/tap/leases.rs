@@ -181,7 +181,7 @@ mod tests {
     /// SSD 2 asks SSDs 0 and 1 then, and these say yes.
     fn round(leases: &mut Leases, ms: u64, number: u32, yes: &[u16]) {
         let (array, incarnation, opening, uuid) = ([5; 16], 1, 0, [0; 16]);
-        let data = Ask { ssd: 2, array, epoch: 1, incarnation, opening, uuid }.encode();
+        let data = Ask { ssd: 2, array, epoch: 1, incarnation, opening, uuid, is_goodbye: false }.encode();
         for voter in 0..2 {
             let ask = AskId(2 * number + u32::from(voter));
             leases.asks(2, ask, &data, (at(ms), at(ms)));
