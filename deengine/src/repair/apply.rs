@@ -13,6 +13,7 @@ use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target, other_than};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
+use gnstor_proto::slba::Stamp;
 use std::collections::BTreeMap;
 
 /// Result for a block.
@@ -209,8 +210,9 @@ impl Ssd {
                         return Some(());
                     }
                     walk.unreadable += 1;
-                    if walk.name != Name::Fill {
-                        // This SSD serves its own copy, which may be the last one that can be read.
+                    // The record has rotted, too, so this SSD's copy is most likely the same content. Otherwise
+                    // the record says that the other content was newer: clients may have seen it.
+                    if walk.name != Name::Fill && row.stamp == Stamp::default() {
                         if window.pull.front() == Some(&row.block) {
                             window.pull.pop_front();
                         }
@@ -292,7 +294,7 @@ impl Ssd {
             };
             // In a merge all stamps count.
             let fills = rule != Rule::Merge && fleet.fills_block(entry, vba);
-            let stamp = gnstor_proto::slba::Stamp::default();
+            let stamp = Stamp::default();
             (Target { vid, generation, vba, stamp, only_mapped: false, fills }, rule)
         };
         let is_meant = |vba: &u32| self.asks_about(walk.name, entry, *vba, peer);

@@ -12,7 +12,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 44] = [
+const FOUND: [(u64, &str); 49] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -57,6 +57,11 @@ const FOUND: [(u64, &str); 44] = [
     (7913, "as 6289"),
     (8735, "a daemon's start forgot the only table that it had read, and all volumes were deleted"),
     (8813, "as 5380"),
+    (4629, "a volume that no client could open any more, after a start without an SSD"),
+    (153, "an operator who took no answer for a scrub that is done"),
+    (256, "rows with a hole, in which a volume takes no room"),
+    (8850, "a deletion that goes on, and has its room until then"),
+    (6209, "a settle that kept an older copy of a block that the first cannot read"),
 ];
 
 fn number(name: &str) -> Option<u64> {
