@@ -136,7 +136,13 @@ pub enum Command {
     )]
     Ls(ListArgs),
     /// Delete volumes, as `gnstor volume delete`
-    #[command(after_help = "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3")]
+    #[command(
+        after_help = concat!(
+            "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3\n\n",
+            "A failure does not prevent the deletions after it. With --json several names give one array: ",
+            "what was deleted, and what failed and why.",
+        )
+    )]
     Rm(DeleteArgs),
     /// Show used and free capacity, and the largest volume that still fits
     #[command(after_help = "Examples:\n  gnstor df\n  gnstor df --json | jq .free_bytes")]

@@ -122,6 +122,23 @@ fn a_code_that_is_also_that_of_a_wrong_command_line_says_so() {
 }
 
 #[test]
+fn each_command_that_reports_a_state_lists_its_codes_and_each_order_has_an_example() {
+    let _deadline = deadline();
+    for (name, command) in commands() {
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let reports = ["status", "fleet show", "fleet watch", "scrub status", "rebuild status"]
+            .map(|of| format!("gnstor {of}"));
+        if reports.contains(&name) {
+            for code in ["Exit codes", "0 ", "1 the daemon did not answer", "2 ", "64 the command line"] {
+                assert!(after.contains(code), "{name}: {code}: {after}");
+            }
+        }
+        let is_order = ["fleet ", "certs ", "scrub ", "rebuild "].iter().any(|of| name.contains(of));
+        assert!(!is_order || after.contains("  gnstor "), "{name} has no example: {after}");
+    }
+}
+
+#[test]
 fn what_listens_is_reached_from_its_own_machine_only_unless_an_address_is_named() {
     let _deadline = deadline();
     let mut listen = Vec::new();
