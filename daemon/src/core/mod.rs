@@ -61,8 +61,8 @@ use volume::{Stage, Volume};
 /// Tickets from here on are the core's own: their replies have no reader.
 const OWN_TICKETS: u64 = 1 << 63;
 
-/// A principal has at most one share of the requests that may be under way, and of those that may wait for a
-/// volume.
+/// Shares of the requests that may be under way, and of the requests that may wait for a volume. A principal
+/// has at most one share of each.
 const SHARES: usize = 4;
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! ```text
 //!   gRPC --calls--> waiting, by connection --one at a time--> core <--at once-- answers and losses of SSDs
 //! ```
-//! A call that its caller has given up meanwhile is dropped. It may have cost its caller nothing, and the core
-//! would work for a call that has no reader.
+//! A call that its caller has given up meanwhile is dropped: giving up costs the caller nothing, and the core
+//! would work for it.
 
 use super::runtime::Input;
 use crate::core::request::Request;

@@ -210,8 +210,8 @@ impl Ssd {
                         return Some(());
                     }
                     walk.unreadable += 1;
-                    // The record has rotted, too, so this SSD's copy is most likely the same content. Otherwise
-                    // the record says that the other content was newer: clients may have seen it.
+                    // The record has rotted, too: this SSD most likely has the same content. A good record
+                    // says that the other content was newer, and clients may have seen it.
                     if walk.name != Name::Fill && row.stamp == Stamp::default() {
                         if window.pull.front() == Some(&row.block) {
                             window.pull.pop_front();

@@ -11,8 +11,9 @@
 //! * A window asks for digests first, one for each 64 blocks. Where they equal the SSD's own, it asks for
 //!   no rows.
 //! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
-//!   else its open windows. Where copies have merged and one of them serves now, it starts over, too: no block
-//!   of a merge is current, so a late write may replace a newer one. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
+//!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
+//! * A fill starts over, too, where copies have merged and one of them serves now. No block of a merge is
+//!   current, so a late write may have replaced a newer one.
 //! * A fill takes a volume that is added while it is under way or over. An SSD in the place of another one
 //!   may learn the map before it has the volumes.
 //! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the operator of a world does: has SSDs leave and stay, takes SSDs back, and has copies merged or calls
-//! them lost.
+//! What the operator of a world does: has SSDs leave and stay, takes SSDs back, has copies merged, and calls
+//! copies lost.
 
 use crate::survive::chaos::Ending;
 use crate::survive::stats::Path;

@@ -71,8 +71,8 @@ impl Core {
         }
     }
 
-    /// The volumes of this table that the array does not have: first those that are to be deleted, with their
-    /// generation and version, and then those that stay.
+    /// The volumes of this table that the array does not have. First come the ones to be deleted, with their
+    /// generation and version, and then the others.
     fn unknown(&self, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) -> (Vec<(Vid, u32, u64)>, Vec<Vid>) {
         let of_voters = self.map_of_voters().is_some();
         let (mut dead, mut strange) = (Vec::new(), Vec::new());

@@ -47,8 +47,8 @@ fn one_principal_fills_neither_what_waits_for_a_volume_nor_all_requests() {
     assert_eq!(under_way.count(), most / 4);
 }
 
-/// A caller asks what takes the daemon long, and gives up at once, again and again. What it gave up is not done,
-/// and the calls of others have their turns.
+/// A caller asks what takes the daemon long, and gives up at once, again and again. What it gave up is not
+/// done, and the calls of others have their turns.
 #[test]
 fn calls_that_are_given_up_and_calls_of_others_hold_up_no_call() {
     let _deadline = Deadline::after(LIMIT);
