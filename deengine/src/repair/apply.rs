@@ -210,9 +210,7 @@ impl Ssd {
                         return Some(());
                     }
                     walk.unreadable += 1;
-                    // The record has rotted, too: this SSD most likely has the same content. A good record
-                    // says that the other content was newer, and clients may have seen it.
-                    if walk.name != Name::Fill && row.stamp == Stamp::default() {
+                    if self.keeps_own(walk, window, &row) {
                         if window.pull.front() == Some(&row.block) {
                             window.pull.pop_front();
                         }
@@ -238,6 +236,19 @@ impl Ssd {
             }
         }
         Some(())
+    }
+
+    /// Whether this SSD's copy of a block stays, which the other SSD cannot read.
+    ///
+    /// * If its record has rotted there, this SSD most likely has the same content.
+    /// * Of two copies a newer one is the only content that is left. An older one is replaced: clients may have
+    ///   seen the other content. Of three copies another SSD may have the content, and a scrub finds it.
+    fn keeps_own(&self, walk: &Walk, window: &Window, row: &Row) -> bool {
+        let Some(entry) = self.entry_for(walk, window.vid).filter(|_| walk.name != Name::Fill) else {
+            return false;
+        };
+        let own = || held(self.ftl().commits().kept(window.vid, window.generation, row.block));
+        row.stamp == Stamp::default() || entry.replicas == 2 && own().stamp() >= row.stamp
     }
 
     /// Writes one block with its data. Returns when the write buffer has it. `None`: there is no room now.

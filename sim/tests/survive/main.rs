@@ -58,7 +58,7 @@ const FOUND: [(u64, &str); 49] = [
     (8735, "a daemon's start forgot the only table that it had read, and all volumes were deleted"),
     (8813, "as 5380"),
     (4629, "a volume that no client could open any more, after a start without an SSD"),
-    (153, "an operator who took no answer for a scrub that is done"),
+    (153, "a settle that replaced the only readable copy of a block by one that the first cannot read"),
     (256, "rows with a hole, in which a volume takes no room"),
     (8850, "a deletion that goes on, and has its room until then"),
     (6209, "a settle that kept an older copy of a block that the first cannot read"),
