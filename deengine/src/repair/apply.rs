@@ -241,8 +241,9 @@ impl Ssd {
     /// Whether this SSD's copy of a block stays, which the other SSD cannot read.
     ///
     /// * If its record has rotted there, this SSD most likely has the same content.
-    /// * Of two copies a newer one is the only content that is left. An older one is replaced: clients may have
-    ///   seen the other content. Of three copies another SSD may have the content, and a scrub finds it.
+    /// * Of two copies a newer one is the only content that is left. An older one is replaced: clients may
+    ///   have seen the other content.
+    /// * Of three copies another one may have the content. A scrub finds it.
     fn keeps_own(&self, walk: &Walk, window: &Window, row: &Row) -> bool {
         let Some(entry) = self.entry_for(walk, window.vid).filter(|_| walk.name != Name::Fill) else {
             return false;
