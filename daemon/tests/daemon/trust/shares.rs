@@ -89,7 +89,10 @@ fn calls_that_are_given_up_and_calls_of_others_hold_up_no_call() {
         anna.get("v").await.expect("it is anna's");
         let after = began.elapsed();
         let most = waits.iter().max().expect("some");
-        println!("{asked} calls were given up; of {} others the longest took {most:?}; one after them {after:?}", waits.len());
+        println!(
+            "{asked} calls were given up; of {} others the longest took {most:?}; one after them {after:?}",
+            waits.len()
+        );
         assert!(asked > 500, "{asked}");
         assert!(after < Duration::from_secs(1) && *most < Duration::from_secs(2), "{most:?} {after:?}");
     });
