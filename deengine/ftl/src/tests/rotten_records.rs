@@ -63,7 +63,7 @@ fn collection_passes_a_page_whose_record_has_rotted_until_its_block_is_written()
         let (mut harness, page) = rotten(bit);
         let superblock = harness.ftl().flash().geometry().superblock_of(page);
         let is_stuck = |harness: &Harness| harness.ftl().lock().space.get(superblock).is_stuck;
-        let mut overwrite = |harness: &mut Harness, steps: std::ops::Range<u64>| {
+        let overwrite = |harness: &mut Harness, steps: std::ops::Range<u64>| {
             for step in steps {
                 let vba = u32::try_from(mix64(step) % 600).unwrap();
                 assert!(vba == BLOCK || harness.write((vid(1), vba), 1));
