@@ -52,10 +52,8 @@ impl Core {
             let is_of_caller =
                 |ticket: &Ticket| self.callers.get(ticket).is_some_and(|other| other.name == caller.name);
             let of_caller = || volume.queue.iter().filter(|(ticket, _)| is_of_caller(ticket)).count();
-            let is_greedy = !ticket.is_own()
-                && !caller.single
-                && waiting >= most / SHARES
-                && of_caller() >= most / SHARES;
+            let is_scarce = waiting + most / SHARES >= most;
+            let is_greedy = !ticket.is_own() && !caller.single && is_scarce && of_caller() >= most / SHARES;
             if waiting < most && !is_greedy {
                 return volume.queue.push_back((ticket, request));
             }

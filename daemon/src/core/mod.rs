@@ -61,8 +61,8 @@ use volume::{Stage, Volume};
 /// Tickets from here on are the core's own: their replies have no reader.
 const OWN_TICKETS: u64 = 1 << 63;
 
-/// Shares of the requests that may be under way, and of the requests that may wait for a volume. A principal
-/// has at most one share of each.
+/// Shares of the requests that may be under way, and of the requests that may wait for a volume. When one
+/// share is left of either, a principal that has one gets no more.
 const SHARES: usize = 4;
 
 #[derive(Debug)]
@@ -201,7 +201,9 @@ impl Core {
                 self.fail(
                     ticket,
                     GrpcCode::ResourceExhausted,
-                    format!("this caller has {most} requests under way: try again when some are answered"),
+                    format!(
+                        "this caller has {most} requests or more under way: try again when some are answered"
+                    ),
                 );
             }
             Phase::Serving => self.dispatch(now, ticket, request),
@@ -219,12 +221,13 @@ impl Core {
         }
     }
 
-    /// Whether the caller's principal has its share of the requests that may be under way. Where all callers
-    /// are one principal there is nothing to share.
+    /// Whether few requests may still come, and the caller's principal has its share of those under way.
+    /// Where all callers are one principal there is nothing to share.
     fn has_its_share(&self, caller: &Caller) -> bool {
-        let most = self.config.max_requests / SHARES;
+        let share = self.config.max_requests / SHARES;
+        let is_scarce = self.callers.len() + share >= self.config.max_requests;
         let of_caller = || self.callers.values().filter(|other| other.name == caller.name).count();
-        !caller.single && self.callers.len() >= most && of_caller() >= most
+        !caller.single && is_scarce && of_caller() >= share
     }
 
     /// A command ended. The core ignores a command that it has given up.

@@ -32,21 +32,18 @@ impl Asked {
 
     /// The next call that has a caller, or the end of a connection.
     pub(super) fn next(&mut self) -> Option<Input> {
-        while let Some((_, input)) = self.0.pop() {
-            if !is_given_up(&input) {
-                return Some(input);
+        while let Some((_, mut input)) = self.0.pop() {
+            if let Input::Request { request, reply, .. } = &mut input
+                && reply.is_closed()
+            {
+                // A Release is carried out: it frees what others wait for. But its client may have opened the
+                // volume anew meanwhile, on another connection. So it says nothing of the writes.
+                let Request::Release { all_acknowledged, .. } = request else { continue };
+                *all_acknowledged = false;
             }
+            return Some(input);
         }
         None
-    }
-}
-
-/// Whether the caller does not wait any more. A Release is carried out: it frees what others wait for.
-fn is_given_up(input: &Input) -> bool {
-    match input {
-        Input::Request { request: Request::Release { .. }, .. } => false,
-        Input::Request { reply, .. } => reply.is_closed(),
-        Input::Closed { .. } | Input::Completed { .. } | Input::Presence { .. } => false,
     }
 }
 
@@ -108,7 +105,7 @@ mod tests {
         assert!(matches!(
             &left[..],
             [
-                Input::Request { request: Request::Release { .. }, .. },
+                Input::Request { request: Request::Release { all_acknowledged: false, .. }, .. },
                 Input::Request { request: Request::Register, .. }
             ]
         ));

@@ -225,7 +225,7 @@ fn without_voters_many_starts_without_an_ssd_leave_terms_and_generations() {
     bench.run_until_quiet();
     assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
     let term = bench.core.term();
-    assert!(term <= 2 + 41 * 64, "{term}");
+    assert!(term <= 2 + 41 * 61 * 17, "{term}");
     let made = created(bench.ask(create("b")));
     assert_eq!(u64::from(made.generation), term * 4096);
 }

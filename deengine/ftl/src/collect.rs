@@ -55,7 +55,8 @@ impl Ftl {
                 continue;
             }
             if inner.erasures.is_empty() && self.is_worn_out(inner) {
-                inner.collector.worn_out = true;
+                // One that is stuck has room again when the blocks in it are written, trimmed or healed.
+                inner.collector.worn_out = !inner.space.has_stuck();
                 return Err(CommitError::WornOut);
             }
             // Erases still wait for half-filled units, for programs, for frames or for readers.

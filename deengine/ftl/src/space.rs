@@ -112,6 +112,11 @@ impl Space {
         (0u32..).map(Superblock).zip(&self.entries)
     }
 
+    /// Whether some superblock is stuck.
+    pub(crate) fn has_stuck(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_stuck)
+    }
+
     /// Superblocks that can be opened.
     pub(crate) fn free(&self) -> u32 {
         self.free

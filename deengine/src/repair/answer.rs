@@ -123,8 +123,9 @@ impl Ssd {
                     pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
                     let stamp = if is_sound { stamp } else { Stamp::default() };
-                    // The data that was read may have rotted, or the record with its sum and stamp.
-                    let kind = match bytes?.filter(|bytes| is_sound && block_sum(bytes) == sum) {
+                    // The data that was read may have rotted, or the record with its sum and stamp. Data that
+                    // matches the sum is right, and only the stamp is in doubt.
+                    let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
                         Some(bytes) => {
                             data.extend_from_slice(&bytes);
                             Kind::Block { sum }

@@ -111,6 +111,7 @@ impl Volume {
     /// known. So an earlier daemon began the deletion, and a client waited for it. It is finished.
     fn is_to_be_deleted_by(&self, held: &VolumeEntry) -> bool {
         let is_newer = (held.term, held.version) > (self.entry.term, self.entry.version);
-        held.lease_epoch == DELETE_MARK && is_newer && self.round.is_none()
+        let is_same = (&held.name, held.owner) == (&self.entry.name, self.entry.owner);
+        held.lease_epoch == DELETE_MARK && is_newer && is_same && self.round.is_none()
     }
 }

@@ -25,13 +25,18 @@ pub(in crate::core) const WITHOUT_A_MAP: &str = "\
     it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
     again by this version: put the old one back";
 
-/// Sides that starts without some members take.
-const SIDES: u64 = 64;
+/// Sides that starts without some members take. With this number the client ids of such starts, 1,024 for a
+/// term, do not meet those of the start before.
+const SIDES: u64 = 61;
+/// Steps of so many terms that a start draws from.
+const DRAWN: u64 = 16;
 
 /// How much further than `term` a start without some members goes. `first` is the first member that it
-/// reaches. Two daemons that reach no common member have other first members, and so they get other terms.
-pub(super) fn apart(term: u64, first: u16) -> u64 {
-    (u64::from(first) + SIDES - term % SIDES) % SIDES
+/// reaches, and `instance` a drawn number. Two daemons that reach no common member have other first members,
+/// and so they get other terms. Two with the same first member mostly draw other ones.
+pub(super) fn apart(term: u64, first: u16, instance: u64) -> u64 {
+    let side = u64::from(first) % SIDES;
+    (side + SIDES - term % SIDES) % SIDES + SIDES * (instance % DRAWN)
 }
 
 impl Start {

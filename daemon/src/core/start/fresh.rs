@@ -32,7 +32,7 @@ impl Core {
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
         let mut term = self.term.choose(maps().map(Rows::term))?;
         if start.is_degraded() {
-            term = self.term.further(degraded::apart(term, start.first()))?;
+            term = self.term.further(degraded::apart(term, start.first(), self.config.instance))?;
         }
         let map = match newest(maps()) {
             // A map that is held may name more SSDs than the active one. They are connected, too.

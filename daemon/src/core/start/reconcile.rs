@@ -53,7 +53,8 @@ impl Core {
         let superseded = superseded(&volumes);
         let is_there = |ssd: &u16| self.members.contains(*ssd) && !self.members.is_away(*ssd);
         let there: BTreeSet<u16> = members.iter().copied().filter(is_there).collect();
-        let unfinished = unfinished(&volumes, &there);
+        let replacing: BTreeSet<Vid> = superseded.iter().flat_map(|(old, by)| [*old, *by]).collect();
+        let unfinished = &unfinished(&volumes, &there) - &replacing;
         for (vid, copies) in volumes {
             for entry in copies.values() {
                 self.clients.note(entry.owner);
@@ -242,7 +243,9 @@ fn unfinished(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>, there: &BTree
     let is_unfinished = |(&vid, copies): (&Vid, &BTreeMap<u16, VolumeEntry>)| {
         let entry = newest(copies);
         let lost_its_name = names.get(entry.name.as_str()).is_some_and(|&of| of != vid);
-        (!is_whole(copies) && !marked(entry) && lost_its_name).then_some(vid)
+        // A volume that a client has opened was whole once. It may be of another array.
+        let is_new = entry.lease_epoch == 0 && entry.readers.is_empty() && !entry.any_reader;
+        (!is_whole(copies) && !marked(entry) && lost_its_name && is_new).then_some(vid)
     };
     volumes.iter().filter_map(is_unfinished).collect()
 }

@@ -37,13 +37,13 @@ impl Ssd {
                         };
                         pages.push(page);
                         if !is_sound {
-                            self.note_wrong(range, vba, (Held::Nothing, false));
+                            self.note_wrong_record(range, vba);
                         } else if bytes.is_none_or(|bytes| block_sum(&bytes) != sum) {
                             let stamp = stamp.unwrap_or_default();
                             self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
                         }
                     }
-                    Extent::WrongKey => self.note_wrong(range, vba, (Held::Nothing, false)),
+                    Extent::WrongKey => self.note_wrong_record(range, vba),
                     Extent::Unmapped | Extent::StaleGeneration => {}
                 }
             }
@@ -55,6 +55,12 @@ impl Ssd {
             let done = self.ftl().read_time(now, &pages, 0).max(now + TURN);
             self.repair.scrub.due = done.max(self.turn(now, Work::Read, pages.len()));
         }
+    }
+
+    /// The record beside the block's page is wrong. Any good copy is newer than what it says.
+    fn note_wrong_record(&self, range: &mut Range, vba: u32) {
+        let own = held(self.ftl().commits().kept(range.vid, range.generation, vba));
+        self.note_wrong(range, vba, (own, false));
     }
 
     fn serves_block(&self, range: &Range, vba: u32) -> bool {

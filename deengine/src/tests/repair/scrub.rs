@@ -222,3 +222,25 @@ fn a_scrub_is_the_daemons_waits_for_a_peer_goes_on_with_a_new_map_and_ends_by_or
     assert_eq!(world.scrub_log(2).state, ScrubState::Stopped, "it serves nothing any more");
     assert_eq!(world.order(DAEMON, 2, 1, Order::ScrubStart), Some(Refusal::NotServing));
 }
+
+/// A scrub takes the copy of another SSD for a block whose record has rotted.
+#[test]
+fn a_copy_whose_record_has_rotted_is_healed() {
+    for bit in [64, 96, 63, 190, 300, 257] {
+        let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 0]));
+        (0..4).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
+        world.rest();
+        for rotten in [0, 1] {
+            let page = world.ssds[rotten].page(2);
+            world.ssds[rotten].ssd().ftl().flash().rot_record(page, bit);
+            assert!(!world.ssds[rotten].ssd().ftl().flash().is_sound(page), "bit {bit}");
+            world.start_scrub(rotten);
+            let log = world.until_scrubbed(rotten);
+            assert_eq!((log.rotten, log.healed), (1, 1), "bit {bit}");
+            let page = world.ssds[rotten].page(2);
+            assert!(world.ssds[rotten].ssd().ftl().flash().is_sound(page), "bit {bit}: it is another page");
+            assert!(matches!(world.held(rotten, 2), Held::Block { stamp, .. } if stamp.sequence == 3));
+        }
+        world.are_equal(&[0, 1, 2]);
+    }
+}
