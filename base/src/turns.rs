@@ -49,6 +49,17 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         Some((number, entry?))
     }
 
+    /// The last entry of the next owner, and its number. An owner with more entries than are ever taken has
+    /// its new ones taken at once, where [`Self::pop`] would take each of them late.
+    pub fn pop_newest(&mut self) -> Option<(u64, T)> {
+        let owner = self.first_after(self.last.as_ref())?.0.clone();
+        let of_owner = (owner.clone(), 0)..=(owner.clone(), u64::MAX);
+        let (&(_, number), _) = self.entries.range(of_owner).next_back()?;
+        let entry = self.remove(&owner, number);
+        self.last = Some(owner);
+        Some((number, entry?))
+    }
+
     /// The first entry of the owner after this one, round and round, with its owner and number.
     pub fn first_after(&self, owner: Option<&K>) -> Option<(&K, u64, &T)> {
         let behind = |owner: &K| (Excluded((owner.clone(), u64::MAX)), Unbounded);
@@ -85,6 +96,17 @@ mod tests {
         order.extend((0..4).map(|_| pop(&mut turns)));
         assert_eq!(order, [10, 0, 11, 1, 2, 3].map(Some));
         assert_eq!((turns.pop(), turns.len()), (None, 0));
+    }
+
+    #[test]
+    fn the_newest_entry_of_each_owner_has_its_turn_first() {
+        let _deadline = deadline();
+        let mut turns = Turns::default();
+        (0..3).for_each(|nth| _ = turns.push("many", nth));
+        turns.push("few", 10);
+        let order: Vec<_> = std::iter::from_fn(|| turns.pop_newest()).map(|(_, entry)| entry).collect();
+        assert_eq!(order, [10, 2, 1, 0]);
+        assert!(turns.is_empty());
     }
 
     #[test]

@@ -48,9 +48,9 @@ pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
 pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
-pub use rpc::{dial, was_cut, within};
+pub use rpc::{dial, within};
 pub use ssds::{Fabric, SsdInfo};
-pub use unreachable::unreachable;
+pub use unreachable::{unreachable, was_cut};
 
 /// gRPC code in [`Error::Daemon`] for a volume that does not exist.
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;

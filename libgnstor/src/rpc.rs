@@ -11,14 +11,13 @@
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
-use crate::unreachable::unreachable;
+use crate::unreachable::{unreachable, was_cut};
 use gnstor_auth::ShownClient;
 use gnstor_proto::grpc;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use std::error::Error as _;
 use std::future::Future;
-use std::io::ErrorKind;
 use std::time::Duration;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -265,22 +264,6 @@ pub async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Erro
             dialled => return dialled,
         }
     }
-}
-
-/// Whether a connection was accepted and ended by the other side before it was of use, without a reason. A
-/// daemon that refuses a certificate says so.
-pub fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>())
-        .any(|error| {
-            matches!(
-                error.kind(),
-                ErrorKind::UnexpectedEof
-                    | ErrorKind::ConnectionReset
-                    | ErrorKind::ConnectionAborted
-                    | ErrorKind::BrokenPipe
-            )
-        })
 }
 
 #[cfg(test)]

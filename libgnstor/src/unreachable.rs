@@ -2,7 +2,7 @@
 //! Why a daemon cannot be reached, in words with a remedy. The libraries below speak of frames and alerts.
 
 use crate::error::Error;
-use crate::rpc::was_cut;
+use std::io::ErrorKind;
 
 /// What a library says, and what it means to a caller that speaks TLS.
 const WITH_TLS: [(&str, &str); 6] = [
@@ -52,6 +52,22 @@ fn in_words(cause: &str, is_tls: bool, was_cut: bool) -> String {
         );
     }
     cause.into()
+}
+
+/// Whether a connection was accepted and ended by the other side before it was of use, without a reason. A
+/// daemon that refuses a certificate says so.
+pub fn was_cut(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |&error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| {
+            matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::BrokenPipe
+            )
+        })
 }
 
 #[cfg(test)]

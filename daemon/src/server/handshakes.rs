@@ -134,7 +134,9 @@ impl<F: Future + Unpin> Handshakes<F> {
     pub(super) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<(IpAddr, F::Output)>> {
         self.due.thread.register(cx.waker());
         loop {
-            let Some((_, number)) = self.due.turns().pop() else { return Poll::Pending };
+            // Of one host the newest: beside a flood from its own host each one would be closed as the oldest
+            // just before its turn.
+            let Some((_, number)) = self.due.turns().pop_newest() else { return Poll::Pending };
             // One that was closed takes no turn.
             let Some(handshake) = self.under_way.get_mut(&number) else { continue };
             // What wakes it from here on gives it another turn.

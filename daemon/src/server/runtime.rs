@@ -31,7 +31,10 @@ pub(super) const IDLE: Duration = Duration::from_secs(3600);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Turns of the core's loop after which the calls' own tasks have one.
-const TURNS: u32 = 32;
+const TURNS: u32 = 128;
+
+/// Ends of connections that are taken in one turn. Beside a flood of connections there are thousands.
+const ENDS: u32 = 64;
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -204,8 +207,13 @@ impl Driver {
                 biased;
                 Some(input) = self.inputs.recv() => self.take(input),
                 () = std::future::ready(()), if has_calls => {
-                    if let Some(input) = self.asked.next() {
+                    for _ in 0..ENDS {
+                        let Some(input) = self.asked.next() else { break };
+                        let has_ended = matches!(input, Input::Closed { .. });
                         self.take(input);
+                        if !has_ended {
+                            break;
+                        }
                     }
                 }
                 Some(call) = self.calls.recv() => self.asked.push(call),

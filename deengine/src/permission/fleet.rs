@@ -43,15 +43,9 @@ pub struct Fleet {
     stands_in: bool,
 }
 
-/// A place that this SSD fills.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FilledPlace {
-    group: u32,
-    /// Index in the group's row. [`INCOMING`]: a place that it takes over.
-    place: usize,
-    /// Bit N: the copies of volumes with N replicas merge in this group.
-    merges: u8,
-}
+/// A place that this SSD fills: the group, the index in its row ([`INCOMING`]: a place that it takes over),
+/// and bits. Bit N: the copies of volumes with N replicas merge in this group.
+pub(crate) type FilledPlace = (u32, usize, u8);
 
 /// An SSD's part in the replicas of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,7 +129,7 @@ impl Fleet {
 
     /// Whether this SSD is to take over a place that another one serves.
     pub(crate) fn comes_in(&self) -> bool {
-        self.fills.iter().any(|filled| filled.place == INCOMING)
+        self.fills.iter().any(|filled| filled.1 == INCOMING)
     }
 
     pub(crate) fn stands_in(&self) -> bool {
@@ -316,7 +310,7 @@ fn filling_places(map: &FleetMap3, own: Option<u16>) -> Vec<FilledPlace> {
         let places = place.into_iter().chain(incoming);
         fills.extend(places.map(|place| {
             let merging = (2..=MAX_REPLICAS).filter(|replicas| merges(map, group, *replicas));
-            FilledPlace { group, place, merges: merging.fold(0, |bits, replicas| bits | 1 << replicas) }
+            (group, place, merging.fold(0, |bits, replicas| bits | 1 << replicas))
         }));
     }
     fills

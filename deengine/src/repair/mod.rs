@@ -30,6 +30,7 @@ pub(crate) mod state;
 mod walk;
 
 use crate::controller::Ssd;
+use crate::permission::fleet::FilledPlace;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::placement::Rows;
@@ -77,7 +78,14 @@ impl Ssd {
         match self.repair.walks.get_mut(&Name::Fill).filter(|_| self.repair.places == places) {
             Some(walk) => walk.restart_windows(None),
             None => {
-                self.repair.walks.insert(Name::Fill, Walk::from(Name::Fill, Vid::MIN, 0));
+                let mut walk = Walk::from(Name::Fill, Vid::MIN, 0);
+                let same = |(a, b): (&FilledPlace, &FilledPlace)| (a.0, a.1) == (b.0, b.1);
+                let is_same = self.repair.places.len() == places.len()
+                    && self.repair.places.iter().zip(&places).all(same);
+                if let Some(merged) = self.repair.walks.get(&Name::Fill).filter(|_| is_same) {
+                    (walk.pulled, walk.unreadable) = (merged.pulled, merged.unreadable);
+                }
+                self.repair.walks.insert(Name::Fill, walk);
                 self.keep_current();
             }
         }

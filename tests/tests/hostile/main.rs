@@ -52,6 +52,10 @@ fn guest(daemon: &str, name: &str) -> Guest {
 }
 
 fn guest_with(daemon: &str, name: &str, credentials: Credentials) -> Guest {
+    try_guest(daemon, name, credentials).expect("a client connects over TCP")
+}
+
+fn try_guest(daemon: &str, name: &str, credentials: Credentials) -> Result<Guest, libgnstor::Error> {
     // If a connection breaks, the log says why. The first of several tests sets the log up.
     let filter = tracing_subscriber::EnvFilter::try_from_env("GNSTOR_LOG")
         .unwrap_or_else(|_| "warn,gnstor_fabric=debug".into());
@@ -62,8 +66,8 @@ fn guest_with(daemon: &str, name: &str, credentials: Credentials) -> Guest {
     options.name = name.into();
     options.credentials = credentials;
     options.io_timeout = IO_TIMEOUT;
-    let client = Client::connect(&node(engine.handle()), &options).expect("a client connects over TCP");
-    Guest { client, _engine: engine }
+    let client = Client::connect(&node(engine.handle()), &options)?;
+    Ok(Guest { client, _engine: engine })
 }
 
 fn ssd_address(up: &Up) -> SocketAddr {

@@ -9,7 +9,6 @@ pub(in crate::repair) use pace::{Pace, Work};
 pub(in crate::repair) use scrub::{Range, Scrub, Wrong};
 
 use crate::commands::scratch::Buffer;
-use crate::permission::fleet::FilledPlace;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -133,8 +132,8 @@ pub(in crate::repair) struct Open {
 /// What this SSD repairs.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
-    /// The places that it fills.
-    pub(in crate::repair) places: Vec<FilledPlace>,
+    /// Groups and places that it fills, and for which numbers of replicas the copies merge there.
+    pub(in crate::repair) places: Vec<(u32, usize, u8)>,
     pub(in crate::repair) walks: BTreeMap<Name, Walk>,
     pub(in crate::repair) open: BTreeMap<AskId, Open>,
     pub(in crate::repair) last: u32,
