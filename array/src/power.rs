@@ -89,7 +89,7 @@ impl Powered {
     }
 
     /// The SSDs serve nothing from here on, and say goodbye to the voters of their map. Returns when these
-    /// have heard it, or after [`GOODBYE`]: the next map then waits for the leases of these SSDs.
+    /// have heard it, or after 300 ms: the next map then waits for the leases of these SSDs.
     pub fn say_goodbye(&self) {
         let count = u16::try_from(self.ssds.len()).expect("at most 65,536 SSDs");
         let leave = move |engine: &mut RcTransport, now| {
