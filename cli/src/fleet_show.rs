@@ -3,7 +3,7 @@
 
 use gnstor_console::{human_bytes, outln, printable};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::grpc::{FleetSsd, ShowResponse, SsdFill, SsdState};
+use gnstor_proto::grpc::{FleetSsd, MapChange, ShowResponse, SsdFill, SsdState};
 use serde_json::{Value, json};
 
 /// Health of an array.
@@ -216,6 +216,17 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
     notes.join("; ")
 }
 
+/// Which SSDs a map took places from, and what it waited for.
+fn change_line(change: &MapChange) -> String {
+    let deprived = || change.deprived.iter().copied();
+    let unheard = list(deprived().filter(|ssd| !change.stopped.contains(ssd)));
+    let waited = match unheard.as_str() {
+        "" => "stopped in order, so there was no wait".into(),
+        ssds => format!("waited {} ms until the lease of SSD {ssds} was over", change.waited_ms),
+    };
+    format!("last loss: epoch {} took places from SSD {}; {waited}", change.epoch, list(deprived()))
+}
+
 /// Prints the fleet.
 pub(crate) fn print(fleet: &ShowResponse) {
     let health = health(fleet);
@@ -238,6 +249,9 @@ pub(crate) fn print(fleet: &ShowResponse) {
         let waits = &fleet.next_waits_for;
         let waits = if waits.is_empty() { String::new() } else { format!(": {}", printable(waits)) };
         outln!("epoch {} is being made{waits}", fleet.next_epoch);
+    }
+    if let Some(change) = fleet.changes.iter().rfind(|change| !change.deprived.is_empty()) {
+        outln!("{}", change_line(change));
     }
     if fleet.fills_paused {
         outln!("fills are paused: no SSD gets copies back until gnstor rebuild resume");
@@ -277,6 +291,10 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
                 "share_waits": (!ssd.share_waits.is_empty()).then_some(&ssd.share_waits),
                 "leave_waits": (!ssd.leave_waits.is_empty()).then_some(&ssd.leave_waits) })
     };
+    let change = |change: &MapChange| {
+        json!({ "epoch": change.epoch, "deprived": change.deprived, "stopped_in_order": change.stopped,
+                "waited_ms": change.waited_ms })
+    };
     json!({
         "array": hex(&fleet.array_id), "state": health.word(), "why": health.why(),
         "map_format": fleet.map_format, "changes_itself": changes_itself(fleet), "epoch": fleet.epoch,
@@ -285,6 +303,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
         "next_epoch": (fleet.next_epoch > 0).then_some(fleet.next_epoch),
         "next_waits_for": (!fleet.next_waits_for.is_empty()).then_some(&fleet.next_waits_for),
         "settling_volumes": fleet.settling_volumes, "fills_paused": fleet.fills_paused,
+        "changes": fleet.changes.iter().map(change).collect::<Vec<_>>(),
         "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
     })
 }

@@ -112,3 +112,23 @@ fn a_fill_says_how_far_it_is_and_which_ssd_it_waits_for() {
     fleet.ssds[3].fill = Some(SsdFill { waits_for: Some(2), ..report });
     assert_eq!(note(&fleet, &fleet.ssds[3]), "25 %, waits for SSD 2");
 }
+
+#[test]
+fn the_last_loss_names_its_ssds_and_what_it_waited_for() {
+    let _deadline = deadline();
+    let change = |stopped| MapChange { epoch: 7, deprived: vec![1, 3], stopped, waited_ms: 312 };
+    for (stopped, end) in [
+        (vec![], "SSD 1, 3; waited 312 ms until the lease of SSD 1, 3 was over"),
+        (vec![3], "SSD 1, 3; waited 312 ms until the lease of SSD 1 was over"),
+        (vec![1, 3], "SSD 1, 3; stopped in order, so there was no wait"),
+    ] {
+        assert_eq!(change_line(&change(stopped)), format!("last loss: epoch 7 took places from {end}"));
+    }
+    let mut fleet = fleet();
+    fleet.changes = vec![change(vec![3])];
+    let shown = &to_json(&fleet)["changes"];
+    assert_eq!(
+        shown,
+        &json!([{ "epoch": 7, "deprived": [1, 3], "stopped_in_order": [3], "waited_ms": 312 }])
+    );
+}

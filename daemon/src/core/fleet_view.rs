@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The fleet as an operator sees it, and what the operator may ask: `gnstor fleet`.
 
-use super::shrink::ssds_of;
+use super::shrink::{MapChange, ssds_of};
 use super::{Core, FillReport};
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
@@ -101,6 +101,8 @@ pub struct FleetStatus {
     pub fills_paused: bool,
     /// Volumes that are being settled.
     pub settles: Vec<SettleView>,
+    /// The last maps that this daemon made, oldest first.
+    pub changes: Vec<MapChange>,
 }
 
 /// Groups of an SSD.
@@ -182,6 +184,7 @@ impl Core {
             ssds: ssds.collect(),
             fills_paused: self.repairs.are_fills_paused,
             settles: self.settling(),
+            changes: self.changes.history.changes(),
         })
     }
 

@@ -53,7 +53,7 @@ pub use repairs::RepairView;
 use request::Request;
 use rights::Caller;
 pub use settle::{SettleOf, SettleReport};
-pub use shrink::{Add, Found, LostBlocks, Salvageable};
+pub use shrink::{Add, Found, LostBlocks, MapChange, Salvageable};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};

@@ -54,6 +54,7 @@ use spread::set_weight;
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
+pub use wait::MapChange;
 
 /// Returns of one SSD within [`FLAP_MS`] after which it gets no places until it is resumed. An SSD that has
 /// the only copy of some blocks serves these again all the same.
@@ -86,11 +87,9 @@ impl Core {
                 break;
             }
             self.ask_to_hold(now);
-            let voters = self.epoch.map().map(FleetView::voters);
+            let voters = self.epoch.map().map_or(SsdSet::EMPTY, FleetView::voters);
             let Some(proposed) = &mut self.changes.round else { break };
-            let seen = proposed.round.decided_at.map_or(now, |at| proposed.wait.look(now, at));
-            let gone = voters.map_or(SsdSet::EMPTY, |voters| proposed.round.gone(voters));
-            proposed.is_active |= proposed.round.may_activate(seen, Timing::DEFAULT_MS, gone);
+            proposed.look(now, voters, &mut self.changes.history);
             if !proposed.is_active {
                 break;
             }

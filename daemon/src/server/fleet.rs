@@ -8,8 +8,9 @@ use super::service::{Answered, NAME_CHARS, Service, mismatch};
 use crate::core::failure::Failure;
 use crate::core::fleet_view::{FleetStatus, SsdView};
 use crate::core::request::{self, Request};
-use crate::core::{FillReport, Reply, Salvageable};
+use crate::core::{FillReport, MapChange, Reply, Salvageable};
 use bytes::Bytes;
+use gnstor_proto::grpc;
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     AddRequest, AddResponse, DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest,
@@ -197,6 +198,7 @@ fn shown(status: FleetStatus, now_ms: u64) -> ShowResponse {
         settling_volumes: u32::try_from(status.settles.len()).unwrap_or(u32::MAX),
         fills_paused: status.fills_paused,
         ssds: status.ssds.into_iter().map(|ssd| shown_ssd(ssd, now_ms)).collect(),
+        changes: status.changes.into_iter().map(shown_change).collect(),
     }
 }
 
@@ -231,6 +233,15 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         leaves: ssd.leaves,
         leave_waits: ssd.leave_waits.unwrap_or_default(),
         share_waits: ssd.share_waits.unwrap_or_default(),
+    }
+}
+
+fn shown_change(change: MapChange) -> grpc::MapChange {
+    grpc::MapChange {
+        epoch: change.epoch,
+        deprived: change.deprived.iter().map(u32::from).collect(),
+        stopped: change.stopped.iter().map(u32::from).collect(),
+        waited_ms: change.waited_ms,
     }
 }
 

@@ -6,7 +6,7 @@ use super::join::Joins;
 use super::salvage::Salvage;
 use super::spread::Spread;
 use super::votes::{Anew, Newcomer};
-use super::wait::Wait;
+use super::wait::{History, Wait};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
@@ -102,6 +102,7 @@ pub(super) struct SearchedBy {
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
+    pub(in crate::core) history: History,
     /// The fewest replicas by which the last map of this daemon's term was judged. 0: no map of an earlier
     /// daemon can be decided any more.
     pub(in crate::core) judged: Option<u8>,
