@@ -7,6 +7,7 @@
 use crate::dice::Dice;
 use crate::survive::daemon::Daemon;
 use crate::survive::history::Life;
+use crate::survive::leave::Leaving;
 use crate::survive::rot::CopyOf;
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
@@ -36,6 +37,8 @@ pub(super) enum Ending {
     Stay(u16),
     /// The clock of the daemon with this number leaps.
     Leap(u64, Span),
+    /// An SSD that is stopped in order awaits that its goodbye is heard.
+    Leave(Leaving),
 }
 
 /// The faults of a world.
@@ -143,6 +146,7 @@ impl World {
                 Ending::Die(client, until) => self.client_dies(client, until),
                 Ending::Cut(ssd, until) => self.power_is_cut(ssd, until),
                 Ending::Stay(ssd) => self.stays(ssd),
+                Ending::Leave(leaving) => self.leaves(leaving),
                 Ending::Leap(daemon, by) => self.leaps_in_wait(daemon, by),
             }
         }
@@ -205,6 +209,7 @@ impl World {
             TEAR => self.begin_tear(),
             17 => self.leap_any(),
             18 => self.rot_any(),
+            20 => self.stop_any(),
             LEAP_IN_WAIT => self.leap_in_wait(),
             _ => self.begin_storm(),
         };
@@ -371,6 +376,7 @@ impl World {
             match ending {
                 Ending::Start(ssd) => self.start(ssd),
                 Ending::NewDaemon => self.new_daemon(),
+                Ending::Leave(leaving) => self.stops(leaving),
                 Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
                 Ending::Tear(..) | Ending::Torn(..) => {}
                 Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) | Ending::Leap(..) => {}
