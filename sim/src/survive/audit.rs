@@ -34,8 +34,8 @@ impl World {
         (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
     }
 
-    /// Whether no SSD knows of a writer of the volume, or that its copies may differ. A client that was killed
-    /// holds its lease until another one wants it.
+    /// Whether no SSD knows of a writer of the volume, or that its copies may differ. A client that was
+    /// killed holds its lease until another one wants it.
     pub(super) fn is_settled(&self, entry: &VolumeEntry) -> bool {
         let mut tables = self.nodes.iter().filter_map(|node| {
             let entries = node.worker()?.ssd().volume_entries();

@@ -318,23 +318,6 @@ impl World {
         Some(format!("client {client} is killed, for {} ms{beside}", span.as_ns() / 1_000_000))
     }
 
-    fn spoil_media(&mut self) -> Option<String> {
-        let ssd = self.any(self.nodes.len());
-        let ppm = [2_000, 20_000][self.chaos.dice.below(2) as usize];
-        let span = self.chaos.span(22);
-        let kinds = 1 + self.chaos.dice.below(7);
-        self.nodes[ssd].is_up().then_some(())?;
-        let rate = |bit: u32| if kinds >> bit & 1 == 1 { ppm } else { 0 };
-        self.nodes[ssd].bench.faults.set_rates(rate(0), rate(1), rate(2));
-        self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
-        self.post.stats.fault(Fault::Media);
-        let names = ["reads", "programs", "erases"];
-        let names: Vec<&str> =
-            (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
-        let ms = span.as_ns() / 1_000_000;
-        Some(format!("of a million {} of SSD {ssd} {ppm} fail, for {ms} ms", names.join(" and ")))
-    }
-
     /// Each SSD serves, and no change is under way, as the daemon tells an operator.
     pub(super) fn is_whole(&self) -> bool {
         let up = self.nodes.iter().all(|node| node.is_up() && node.still_until <= self.post.now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD is stopped in order, as by `gnstor ssd` at TERM: it says goodbye, and ends when a majority of the
+//! An SSD is stopped in order, as `gnstor ssd` is at TERM. It says goodbye, and ends when a majority of the
 //! voters has heard that, or 300 ms later. Then its contents are written out.
 //!
 //! ```text

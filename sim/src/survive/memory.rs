@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is bounded: when all is at rest, no actor holds what nobody waits for any more. Counted are the
-//! things that grow with load and faults. Their tables, of volumes, SSDs and clients, have sizes of their own.
+//! Memory is bounded: when all is at rest, no SSD holds what no host waits for any more. Counted is what
+//! grows with load and faults. Tables of volumes, SSDs and clients have sizes of their own.
 //!
 //! | what | bound at rest |
 //! |---|---|
-//! | commands of an SSD | those that hosts wait for, as seen at its border |
+//! | commands of an SSD | the ones for which hosts wait, as seen at its border |
 //! | frames of an SSD | each is free, or has a page |
 //! | queues of an SSD | 4 for each host that there is |
 //! | data on its way to or from an SSD | none |

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `clock`, `watch` | the loop, starts and ends, clocks that run off, deadlines |
-//! | `chaos`, `power`, `storm`, `aimed`, `leap`, `leave`, `operator` | the faults, and what the operator does |
+//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `operator` | the faults, and what the operator does |
 //! | `rest`, `drill`, `swap`, `rot`, `scrub`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
@@ -35,6 +35,7 @@ mod history;
 mod leap;
 mod leave;
 mod life;
+mod media;
 mod memory;
 mod node;
 mod operator;

@@ -186,8 +186,8 @@ impl Node {
         is_heard
     }
 
-    /// Writes its contents out, as an SSD that is stopped in order. [`Self::stop`] then ends it. Returns false
-    /// if that failed.
+    /// Writes its contents out, as an SSD that is stopped in order. [`Self::stop`] then ends it. Returns
+    /// false if that failed.
     pub(super) fn shut_down(&mut self) -> bool {
         self.worker.as_ref().is_some_and(|worker| worker.ssd().shut_down().is_ok())
     }

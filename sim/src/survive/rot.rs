@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bits of stored blocks flip, and of the records beside them. Of each block at least one copy stays good then.
-//! Clients read, and must never be given a rotten block. Later the operator orders a scrub, which must replace
-//! each of them.
+//! Bits of stored blocks flip, and of the records beside them. Of each block at least one copy stays good
+//! then. Clients read, and must never be given a rotten block. Later the operator orders a scrub, which must
+//! replace each of them.
 //!
 //! ```text
 //!   at rest   bits flip   clients read, 300 ms   scrub of all SSDs, 60 s   each copy matches its sum

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The operator orders a scrub, which must end. Beside a writer, and before a volume is settled, it replaces
-//! a copy only by one of the same stamp. A copy whose record rotted shows no stamp. So the operator then opens
-//! such volumes for writing and releases them, and scrubs again.
+//! The operator orders a scrub, which must end. Beside a writer, and before a volume is settled, it
+//! replaces a copy only by one of the same stamp. A copy whose record rotted shows no stamp. So the operator
+//! then opens such volumes for writing and releases them, and scrubs again.
 //!
 //! ```text
-//!   scrub --> a rotten copy is left in a volume that is not settled --> open, release --> all heals --> scrub
+//!   scrub --> a rotten copy is left where a volume is not settled --> open, release --> all heals --> scrub
 //! ```
 
 use crate::survive::room::OPERATOR;

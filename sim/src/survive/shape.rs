@@ -12,6 +12,9 @@ mod later;
 
 use later::Later;
 
+/// Channels and dies of an SSD.
+const CHANNELS: u32 = 2;
+pub(super) const DIES: u32 = 4;
 /// Lanes of a client, at most.
 pub(super) const LANES: usize = 8;
 
@@ -242,8 +245,8 @@ impl Shape {
         let name = if self.timed { "gnstor-980pro" } else { "null" };
         let mut preset = Preset::by_name(name).expect("it is built in");
         preset.shape = FlashShape {
-            channels: 2,
-            dies_per_channel: 2,
+            channels: CHANNELS,
+            dies_per_channel: DIES / CHANNELS,
             planes: 1,
             unit_pages: 4,
             sense_pages: 2,

@@ -57,11 +57,12 @@ pub enum Fault {
     RotBeside,
     RotRecord,
     Stopped,
+    SlowDie,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Late,
         Self::Reset,
         Self::Closed,
@@ -89,6 +90,7 @@ impl Fault {
         Self::RotBeside,
         Self::RotRecord,
         Self::Stopped,
+        Self::SlowDie,
     ];
 
     /// What it is, for people.
@@ -121,6 +123,7 @@ impl Fault {
             Self::RotBeside => "a bit of a stored block flipped beside load",
             Self::RotRecord => "a bit of the record beside a stored block flipped",
             Self::Stopped => "an SSD was stopped in order",
+            Self::SlowDie => "a die was slow",
         }
     }
 }

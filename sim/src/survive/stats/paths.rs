@@ -140,7 +140,7 @@ impl Path {
             Self::GoodbyeUnheard => "an SSD ended with a goodbye that was not heard",
             Self::LeaseSpared => "a map did not wait for the lease of an SSD that had said goodbye",
             Self::ScrubbedAgain => "the operator settled volumes, and scrubbed again",
-            Self::MemoryJudged => "no actor held what nobody waits for",
+            Self::MemoryJudged => "SSDs held only what hosts wait for",
         }
     }
 }
