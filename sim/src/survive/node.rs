@@ -369,12 +369,14 @@ impl Node {
     }
 }
 
-/// Frames that are free or have a page.
+/// Frames that are free or have a page. A page whose record has rotted keeps its frame until it is erased.
 fn frames(ssd: &Ssd) -> u32 {
     let flash = ssd.ftl().flash();
     let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
-    let has_frame =
-        |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));
+    let has_frame = |page: &u32| match flash.page(Ppa(*page)) {
+        PageState::Buffered(_) | PageState::Programmed(_) | PageState::Damaged => true,
+        PageState::Erased | PageState::Padding => false,
+    };
     flash.free_frames() + u32::try_from((0..pages).filter(has_frame).count()).expect("pages")
 }
 
