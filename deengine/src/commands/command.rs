@@ -30,6 +30,18 @@ pub(crate) struct Command {
     pub(crate) work: Work,
 }
 
+impl Command {
+    /// It waits for its volume's rate limit, until then.
+    pub(crate) fn is_delayed_until(&self, at: Time) -> bool {
+        matches!(self.work, Work::Delayed { .. }) && self.done_at == at
+    }
+
+    /// It waits for the translation layer.
+    pub(crate) fn waits_for_layer(&self) -> bool {
+        matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
+    }
+}
+
 /// A command that the modelled firmware has accepted.
 #[derive(Debug)]
 pub(crate) struct Accepted {

@@ -4,9 +4,9 @@
 //! Only an allowed command is charged, so no client uses up the rate of another. While it waits it is
 //! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
 
-use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
+use crate::commands::{Accepted, Command};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, Submission, raw_vid};
@@ -43,18 +43,22 @@ impl Ssd {
     /// Begins the delayed commands whose time has come. Returns the time of the next one.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
         while let Some((at, id)) = self.commands.delays.pop(now) {
-            // The command may have been aborted, or its queue may be gone.
-            let Some(command) = self.commands.remove(id) else { continue };
-            let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
-                unreachable!("a number names one command, and nothing else is done to a delayed one")
+            // The command may have been aborted, or its queue may be gone. Then another one may have its number.
+            if !self.commands.get_mut(id).is_some_and(|command| command.is_delayed_until(at)) {
+                continue;
+            }
+            let Some(Command { vid, permit: Some(permit), work: Work::Delayed { sqe, identity }, .. }) =
+                self.commands.remove(id)
+            else {
+                continue;
             };
             match self.judge(now, Submission { identity, sqe: &sqe }) {
                 Ok(request) if !self.has_room() => {
                     self.leave(now, request);
-                    self.refuse(permit, command.vid, Refusal::NotReady.into(), now);
+                    self.refuse(permit, vid, Refusal::NotReady.into(), now);
                 }
                 Ok(request) => self.begin(Accepted { now, at, permit }, identity, request),
-                Err(refused) => self.refuse(permit, command.vid, refused, now),
+                Err(refused) => self.refuse(permit, vid, refused, now),
             }
         }
         self.commands.delays.next()
