@@ -59,7 +59,7 @@ pub(crate) enum Work {
     /// Compares the buffer with the blocks.
     Compare { request: Authorized<Request>, buffer: Buffer },
     /// Begins when its volume's rate allows; nothing has been done for it.
-    Delayed { sqe: Box<Sqe>, identity: Identity },
+    Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64 },
     /// Checks and unmaps the ranges in the buffer.
     Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.
