@@ -119,6 +119,20 @@ const MAX_REQUEST_BLOCKS: u32 = 256;
 /// Threads of a transfer: as many requests are in flight as a channel has slots for.
 const THREADS: u32 = 128;
 
+/// Cuts `total` blocks from `vba` on at the borders at which the device cuts requests (`io_part`). An item that
+/// crosses one would be two commands with two stamps, and it has drawn only one. A later write would have the
+/// second of these stamps too, and the SSDs would take it for one that is done.
+fn parts(vba: u32, total: u32, chunk_blocks: u32) -> impl Iterator<Item = (u32, u32)> {
+    let border = chunk_blocks.min(MAX_REQUEST_BLOCKS);
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let first = vba + at;
+        let blocks = (border - first % border).min(total - at);
+        at += blocks;
+        (blocks > 0).then_some((first, blocks))
+    })
+}
+
 impl Transfers {
     pub(crate) fn new(channel: &Channel) -> Result<Self, Error> {
         let device = channel.node().device();
@@ -179,23 +193,15 @@ impl Transfers {
     #[expect(clippy::cast_possible_truncation, reason = "at most STAGING_BYTES")]
     fn items(&self, verb: Verb, vba: u32, chunk_blocks: u32, bytes: usize) -> Vec<Item> {
         let total = (bytes / BLOCK_BYTES as usize) as u32;
-        let mut items = Vec::new();
-        let mut at = 0;
-        while at < total {
-            let first = vba + at;
-            let blocks = (chunk_blocks - first % chunk_blocks).min(total - at).min(MAX_REQUEST_BLOCKS);
-            let address = self.staging.address() + u64::from(at) * u64::from(BLOCK_BYTES);
-            items.push(Item {
-                address,
-                key: self.key,
-                vba: first,
-                blocks,
-                opcode: verb as u32,
-                ..Item::default()
-            });
-            at += blocks;
-        }
-        items
+        let item = |(first, blocks): (u32, u32)| Item {
+            address: self.staging.address() + u64::from(first - vba) * u64::from(BLOCK_BYTES),
+            key: self.key,
+            vba: first,
+            blocks,
+            opcode: verb as u32,
+            ..Item::default()
+        };
+        parts(vba, total, chunk_blocks).map(item).collect()
     }
 
     /// Reconnects if an earlier request timed out. After that none of its data can arrive.

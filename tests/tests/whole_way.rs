@@ -154,6 +154,13 @@ fn volumes_with_the_shortest_and_the_longest_chunks_hold_data() {
             let data = pattern(u64::from(chunk_bytes), 3 << 20);
             write(&file, 5 * BLOCK, &data);
             assert_same(name, &read(&file, 5 * BLOCK, data.len()), &data);
+            // Writes across the borders of commands, and each followed by one of the block behind the border.
+            for border in [256, 512] {
+                write(&file, (border - 156) * BLOCK, &data[..256 * BLOCK]);
+                let newer = pattern(border as u64, BLOCK);
+                write(&file, border * BLOCK, &newer);
+                assert_same(name, &read(&file, border * BLOCK, BLOCK), &newer);
+            }
             drop(file);
             writer.delete(name).unwrap();
         }

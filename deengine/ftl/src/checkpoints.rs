@@ -111,7 +111,7 @@ impl Ftl {
                     complete_at: None,
                 });
             }
-            Err(error) => tracing::error!("a checkpoint cannot be begun: {error}"),
+            Err(error) => inner.checkpoints.fails(&error, "begun"),
         }
     }
 
@@ -129,9 +129,9 @@ impl Ftl {
             }
             Ok(()) => match running.writing.start_finish(&inner.journal) {
                 Ok(finishing) => self.go_on_finishing(inner, finishing),
-                Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+                Err(error) => inner.checkpoints.fails(&error, "written"),
             },
-            Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+            Err(error) => inner.checkpoints.fails(&error, "written"),
         }
     }
 
@@ -164,9 +164,10 @@ impl Ftl {
             Ok(Poll::Pending) => inner.checkpoints.finishing = Some(finishing),
             Ok(Poll::Ready(())) => {
                 inner.checkpoints.meta_buffer = finishing.into_meta();
+                inner.checkpoints.has_failed = false;
                 inner.stats.checkpoints += 1;
             }
-            Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+            Err(error) => inner.checkpoints.fails(&error, "written"),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::place::Placement;
 use crate::space::{State, Stream};
 use crate::types::{CommitError, other_than};
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::{Oob, PageState, Ppa, Superblock};
+use gnstor_flash::{Frame, Oob, PageState, Ppa, Superblock};
 use gnstor_proto::slba::Vid;
 use state::Victim;
 
@@ -225,20 +225,24 @@ impl Ftl {
         let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);
         let bytes = u64::from(count) * TRANSACTION_BYTES;
         let has_journal_room = inner.journal.has_room(bytes) && inner.journal.has_kept_room(bytes);
-        if room < count && inner.space.free() == 0
-            || !self.fits_dump(inner, count)
-            || self.flash.free_frames() < count
-            || !has_journal_room
-        {
+        if room < count && inner.space.free() == 0 || !self.fits_dump(inner, count) || !has_journal_room {
+            return false;
+        }
+        // All of them before the first page moves: reads and writes take frames without the layer's lock.
+        let frames: Vec<Frame> = std::iter::from_fn(|| self.flash.take_frame()).take(pages.len()).collect();
+        if frames.len() < pages.len() {
+            frames.into_iter().for_each(|frame| self.flash.give_frame(frame));
             return false;
         }
         let ready = self.timing().map_or(now, |mut timing| {
             let sensed: Vec<Ppa> = pages.iter().map(|(page, _)| *page).collect();
             timing.collect(now, &sensed)
         });
-        for (page, oob) in pages {
-            let Some(vid) = Vid::new(oob.vid) else { continue };
-            let frame = self.flash.take_frame().expect("free_frames was checked");
+        for ((page, oob), frame) in pages.iter().zip(frames) {
+            let Some(vid) = Vid::new(oob.vid) else {
+                self.flash.give_frame(frame);
+                continue;
+            };
             if self.flash.copy(*page, frame).is_err() {
                 // The data is lost, and every later read reports it. Stamp and sum stay those of the other
                 // copies. With another sum a repair would take this copy for the one to be copied.

@@ -17,7 +17,7 @@ use crate::types::{CommitError, NotDurable};
 use crate::units::STREAMS;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Seq;
-use gnstor_flash::Superblock;
+use gnstor_flash::{Superblock, Unit};
 use std::task::Poll;
 
 /// Journal bytes in memory from which on full pages are written.
@@ -70,7 +70,9 @@ impl Ftl {
             true => inner.collector.idle_from(),
             false => Time::NEVER,
         };
-        next.min(flush).min(checkpoint).min(erase)
+        let has_failed = inner.streams.iter().any(Writing::has_failed);
+        let failed = if has_failed { now + CHECKPOINT_PAUSE } else { Time::NEVER };
+        next.min(flush).min(checkpoint).min(erase).min(failed)
     }
 
     /// Completes the programs that have ended by now, writes the journal, and erases.
@@ -87,19 +89,25 @@ impl Ftl {
                 }
                 let Poll::Ready(result) = self.flash.finish_program(sealed.unit) else { break };
                 inner.streams[stream as usize].pop_oldest();
-                let superblock = self.flash.geometry().superblock_of_unit(sealed.unit);
-                inner.space.get_mut(superblock).unprogrammed -= 1;
-                inner.collector.look_again();
-                if result.is_err() {
-                    self.relocate(inner, now, stream, sealed);
+                match result {
+                    Ok(()) => self.unit_is_done(inner, sealed.unit),
+                    Err(_) => self.program_failed(inner, stream, sealed),
                 }
             }
         }
+        self.relocate(inner, now);
         inner.flushing.note_held(now, self.flash.is_held());
         self.write_journal(inner, now);
         if !inner.erasures.is_empty() {
             self.erase_emptied(inner, now, self.erases_at_once(inner, now));
         }
+    }
+
+    /// No page of this unit is in the buffer only.
+    pub(crate) fn unit_is_done(&self, inner: &mut Inner, unit: Unit) {
+        let superblock = self.flash.geometry().superblock_of_unit(unit);
+        inner.space.get_mut(superblock).unprogrammed -= 1;
+        inner.collector.look_again();
     }
 
     /// On a full disk frames come back only when its owner makes room. A write that took the last ones would
@@ -109,16 +117,21 @@ impl Ftl {
         if is_short { Err(CommitError::Stalled) } else { Ok(()) }
     }
 
-    /// What becomes of a write that finds no room. On a disk that stays full it is refused, so that its
-    /// client has a status; the data of acknowledged writes waits in memory.
+    /// What becomes of a write or TRIM that finds no room. On a disk that stays full, or that takes no
+    /// writes, it is refused, so that its client has a status; the data of acknowledged writes waits in
+    /// memory.
     pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
         // The caller may do no other work of the layer meanwhile.
         inner.flushing.note_held(now, self.flash.is_held());
-        if matches!(error, CommitError::Stalled) && inner.flushing.is_held_long(now) {
-            inner.stats.refused_on_full_disk += 1;
-            return CommitError::Full;
+        inner.flushing.note_checkpoint(now, inner.checkpoints.has_failed);
+        match inner.flushing.has_no_room(now) {
+            Some(NotDurable::Full) if error == CommitError::Stalled => {
+                inner.stats.refused_on_full_disk += 1;
+                CommitError::Full
+            }
+            Some(NotDurable::Failing) if error == CommitError::Stalled => CommitError::Failing,
+            Some(_) | None => error,
         }
-        error
     }
 
     /// Whether a caller that waits for room or durability waits in vain: what is acknowledged stays in

@@ -29,6 +29,10 @@ pub(crate) struct Flushing {
     retry_at: Option<Time>,
     /// Since when no journal page could be written.
     failing_since: Option<Time>,
+    /// Since when no checkpoint could be written.
+    unwritten_since: Option<Time>,
+    /// Since when pages of a failed program wait for another place.
+    stranded_since: Option<Time>,
     /// Since when a program waits for room on the disk.
     held_since: Option<Time>,
 }
@@ -80,6 +84,16 @@ impl Flushing {
         self.held_since = if is_held { self.held_since.or(Some(now)) } else { None };
     }
 
+    /// Notes whether pages of a failed program wait for another place. Nothing behind them is durable.
+    pub(crate) fn note_stranded(&mut self, now: Time, is_stranded: bool) {
+        self.stranded_since = if is_stranded { self.stranded_since.or(Some(now)) } else { None };
+    }
+
+    /// Notes whether the last checkpoint could not be written. Without one the journal has no room again.
+    pub(crate) fn note_checkpoint(&mut self, now: Time, has_failed: bool) {
+        self.unwritten_since = if has_failed { self.unwritten_since.or(Some(now)) } else { None };
+    }
+
     /// Whether a program waits for room on the disk.
     pub(crate) fn is_held(&self) -> bool {
         self.held_since.is_some()
@@ -90,11 +104,18 @@ impl Flushing {
         is_long(self.held_since, now)
     }
 
-    /// Why a caller waits in vain for room or durability.
+    /// Why a caller waits in vain for room.
+    pub(crate) fn has_no_room(&self, now: Time) -> Option<NotDurable> {
+        let of_checkpoint = || is_long(self.unwritten_since, now).then_some(NotDurable::Failing);
+        self.gives_up(now).or_else(of_checkpoint)
+    }
+
+    /// Why a caller waits in vain for durability.
     pub(crate) fn gives_up(&self, now: Time) -> Option<NotDurable> {
         // A flush on its way may still succeed, however slow the disk is.
         let judged_at = if self.is_running { self.since } else { now };
-        match (self.is_held_long(now), is_long(self.failing_since, judged_at)) {
+        let is_failing = is_long(self.failing_since, judged_at) || is_long(self.stranded_since, now);
+        match (self.is_held_long(now), is_failing) {
             (true, _) => Some(NotDurable::Full),
             (false, true) => Some(NotDurable::Failing),
             (false, false) => None,

@@ -3,14 +3,15 @@
 
 use crate::layer::{Ftl, Inner};
 use crate::space::Stream;
-use crate::stream::Sealed;
+use crate::stream::{Failed, Sealed, Writing};
+use crate::units::STREAMS;
 use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
 use gnstor_flash::{Block, Frame, Oob, PageState, Ppa};
 use gnstor_proto::slba::Vid;
 
 /// A buffered page whose program failed.
-struct Failed<'a> {
+struct FailedPage<'a> {
     page: Ppa,
     oob: &'a Oob,
     /// A copy of its data.
@@ -22,15 +23,43 @@ struct Failed<'a> {
 }
 
 impl Ftl {
-    /// Retires the block of a unit whose program failed, and writes the unit's pages elsewhere.
-    pub(crate) fn relocate(&self, inner: &mut Inner, now: Time, stream: Stream, sealed: Sealed) {
-        let geometry = self.flash.geometry();
+    /// Retires the block of a unit whose program failed. The unit's pages are still in the buffer, and are to be
+    /// written elsewhere.
+    pub(crate) fn program_failed(&self, inner: &mut Inner, stream: Stream, sealed: Sealed) {
         inner.stats.program_failures += 1;
-        self.retire(inner, geometry.block_of(sealed.unit));
-        // The checkpoint's copy may name a page that moves now without a transaction of its own.
-        inner.checkpoints.abandon();
+        self.retire(inner, self.flash.geometry().block_of(sealed.unit));
+        inner.streams[stream as usize].fail(sealed);
+    }
+
+    /// Writes the pages of failed units elsewhere, as far as there are frames and room for them. Other pages
+    /// stay where they are: they can be read, a dump has them, and nothing that names them is durable.
+    pub(crate) fn relocate(&self, inner: &mut Inner, now: Time) {
+        for stream in STREAMS {
+            while let Some(failed) = inner.streams[stream as usize].failed().copied() {
+                let next = self.relocate_from(inner, now, stream, failed);
+                let left = self.flash.geometry().unit_pages() - next;
+                if left > 0 {
+                    let Some(failed) = inner.streams[stream as usize].failed() else { break };
+                    failed.next = next;
+                    if !std::mem::replace(&mut failed.is_stranded, true) {
+                        inner.stats.stranded_pages += u64::from(left);
+                    }
+                    break;
+                }
+                inner.streams[stream as usize].pop_failed();
+                self.unit_is_done(inner, failed.sealed.unit);
+            }
+        }
+        inner.flushing.note_stranded(now, inner.streams.iter().any(Writing::has_failed));
+    }
+
+    /// Returns the first page, as a slot of the unit, that has found no other place.
+    fn relocate_from(&self, inner: &mut Inner, now: Time, stream: Stream, failed: Failed) -> u32 {
+        let Failed { sealed, next, .. } = failed;
+        let geometry = self.flash.geometry();
         let first = geometry.first_page(sealed.unit).0;
-        for page in (first..first + geometry.unit_pages()).map(Ppa) {
+        for slot in next..geometry.unit_pages() {
+            let page = Ppa(first + slot);
             let PageState::Buffered(oob) = self.flash.page(page) else { continue };
             let Some(vid) = Vid::new(oob.vid) else { continue };
             let is_valid = self.map.get(vid, oob.vba) == Some(page.0);
@@ -38,21 +67,22 @@ impl Ftl {
             let has_room = |stream: &Stream| {
                 inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0
             };
-            let to = [stream, Stream::Host, Stream::Collect].into_iter().find(has_room);
-            let (Some(stream), Some(frame)) = (to, self.flash.take_frame()) else {
-                // The page stays where it is, and is readable until the power fails.
-                inner.stats.stranded_pages += 1;
-                continue;
+            let Some(stream) = [stream, Stream::Host, Stream::Collect].into_iter().find(has_room) else {
+                return slot;
             };
+            let Some(frame) = self.flash.take_frame() else { return slot };
             if self.flash.copy(page, frame).is_err() {
                 self.flash.give_frame(frame);
                 inner.stats.lost_pages += u64::from(is_valid);
                 continue;
             }
-            let failed = Failed { page, oob: &oob, frame, since: sealed.first, is_valid };
+            // The checkpoint's copy may name a page that moves now without a transaction of its own.
+            inner.checkpoints.abandon();
+            let failed = FailedPage { page, oob: &oob, frame, since: sealed.first, is_valid };
             self.replace_page(inner, now, stream, &failed);
             inner.stats.moved_pages += 1;
         }
+        geometry.unit_pages()
     }
 
     fn retire(&self, inner: &mut Inner, block: Block) {
@@ -70,8 +100,8 @@ impl Ftl {
     ///
     /// A page that was overwritten meanwhile is placed too. Without it, a power cut between the two writes
     /// would lose both the first write and the data that it replaced.
-    fn replace_page(&self, inner: &mut Inner, now: Time, stream: Stream, failed: &Failed<'_>) {
-        let &Failed { page: from, oob, frame, since, is_valid } = failed;
+    fn replace_page(&self, inner: &mut Inner, now: Time, stream: Stream, failed: &FailedPage<'_>) {
+        let &FailedPage { page: from, oob, frame, since, is_valid } = failed;
         if !inner.streams[stream as usize].has_page(&self.flash) {
             self.open_superblock(inner, stream);
         }

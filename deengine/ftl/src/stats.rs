@@ -33,7 +33,7 @@ pub struct LayerStats {
     pub program_failures: u64,
     /// Blocks that went bad in use.
     pub bad_blocks: u64,
-    /// Pages of failed units that found no other place: they are lost at a power cut.
+    /// Pages of failed units that had to wait for another place.
     pub stranded_pages: u64,
     /// Valid pages whose data could not be read when they were to be moved.
     pub lost_pages: u64,

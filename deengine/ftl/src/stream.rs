@@ -21,6 +21,16 @@ pub(crate) struct Sealed {
     pub(crate) first: Seq,
 }
 
+/// A unit whose program failed. Its pages from `next` on have no other place yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    pub(crate) sealed: Sealed,
+    /// Slot of the unit.
+    pub(crate) next: u32,
+    /// Its pages had to wait for a place.
+    pub(crate) is_stranded: bool,
+}
+
 /// The unit being filled.
 #[derive(Clone, Copy, Debug)]
 struct Filling {
@@ -39,6 +49,7 @@ pub(crate) struct Writing {
     next_unit: u32,
     filling: Option<Filling>,
     sealed: VecDeque<Sealed>,
+    failed: VecDeque<Failed>,
 }
 
 /// A unit that has just been filled.
@@ -146,6 +157,27 @@ impl Writing {
         self.sealed.pop_front()
     }
 
+    /// The program of this unit failed. Until its pages have other places the journal waits for it, and a dump
+    /// has them.
+    pub(crate) fn fail(&mut self, sealed: Sealed) {
+        self.failed.push_back(Failed { sealed, next: 0, is_stranded: false });
+    }
+
+    /// The unit whose program failed first.
+    pub(crate) fn failed(&mut self) -> Option<&mut Failed> {
+        self.failed.front_mut()
+    }
+
+    /// All pages of the unit that failed first have other places.
+    pub(crate) fn pop_failed(&mut self) {
+        self.failed.pop_front();
+    }
+
+    /// Whether pages of failed units wait for other places.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     /// First transaction of the unit being filled.
     pub(crate) fn filling_since(&self) -> Option<Seq> {
         self.filling.map(|f| f.first)
@@ -158,7 +190,8 @@ impl Writing {
 
     /// The first transaction with a page that is not known to be on flash.
     pub(crate) fn unprogrammed_since(&self) -> Option<Seq> {
-        self.sealed_since().into_iter().chain(self.filling_since()).min()
+        let failed = self.failed.iter().map(|failed| failed.sealed.first);
+        failed.chain(self.sealed_since()).chain(self.filling_since()).min()
     }
 
     /// Time at which the last sealed unit is on flash.
@@ -169,16 +202,18 @@ impl Writing {
     /// Pages of [`Self::buffered`].
     pub(crate) fn buffered_pages(&self, geometry: &Geometry) -> u64 {
         let filling = self.filling.map_or(0, |filling| filling.slot);
-        self.sealed.len() as u64 * u64::from(geometry.unit_pages()) + u64::from(filling)
+        let failed: u32 = self.failed.iter().map(|failed| geometry.unit_pages() - failed.next).sum();
+        self.sealed.len() as u64 * u64::from(geometry.unit_pages()) + u64::from(filling + failed)
     }
 
-    /// Every page that is in the buffer only: of sealed units and of the one being filled.
+    /// Every page that is in the buffer only: of failed and sealed units, and of the one being filled.
     pub(crate) fn buffered<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = Ppa> + 'a {
-        let sealed = self.sealed.iter().map(|s| (s.unit, geometry.unit_pages()));
-        let units = sealed.chain(self.filling.map(|f| (f.unit, f.slot)));
+        let failed = self.failed.iter().map(|f| (f.sealed.unit, f.next..geometry.unit_pages()));
+        let sealed = self.sealed.iter().map(|s| (s.unit, 0..geometry.unit_pages()));
+        let units = failed.chain(sealed).chain(self.filling.map(|f| (f.unit, 0..f.slot)));
         units.flat_map(|(unit, slots)| {
             let first = geometry.first_page(unit).0;
-            (first..first + slots).map(Ppa)
+            slots.map(move |slot| Ppa(first + slot))
         })
     }
 }

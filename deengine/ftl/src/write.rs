@@ -31,6 +31,9 @@ pub(crate) struct Change<'a> {
     pub(crate) by_force: bool,
 }
 
+/// Blocks that a TRIM unmaps with the room that it has asked for at once.
+const TRIM_PIECE: u32 = 64;
+
 /// Blocks that are applied between two calls of [`Commits::advance`] at most.
 const AT_ONCE: u32 = 64;
 
@@ -186,12 +189,14 @@ impl Ftl {
     /// (rule 6).
     ///
     /// # Errors
-    /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
+    /// [`CommitError::Stalled`] where the journal has no room for now. Blocks before that are unmapped by then,
+    /// and a repetition counts them as overtaken. As for a commit, [`CommitError::Full`] and
+    /// [`CommitError::Failing`] where there will be no room soon.
     pub fn trim(&self, now: Time, target: &Target, blocks: u32) -> Result<Trimmed, CommitError> {
         let mut inner = self.lock();
-        let trimmed = self.trim_locked(&mut inner, &Change { now, target, by_force: false }, blocks)?;
+        let trimmed = self.trim_locked(&mut inner, &Change { now, target, by_force: false }, blocks);
         self.advance(&mut inner, now, blocks);
-        Ok(trimmed)
+        trimmed.map_err(|error| self.stalled(&mut inner, now, error))
     }
 
     pub(crate) fn trim_locked(
@@ -201,9 +206,12 @@ impl Ftl {
         blocks: u32,
     ) -> Result<Trimmed, CommitError> {
         let &Change { now, target, by_force } = change;
-        self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut trimmed = Trimmed::default();
         for index in 0..blocks {
+            // Not for all at once: so much room the memory that outlives a kill, or a small journal, never has.
+            if index % TRIM_PIECE == 0 {
+                self.make_journal_room(inner, now, journal_bytes(TRIM_PIECE.min(blocks - index)))?;
+            }
             let vba = target.vba + index;
             let probe = self.map.probe(target.vid, vba);
             let page = self.map.find(&probe).map(Ppa);

@@ -30,6 +30,13 @@ pub(crate) struct Command {
     pub(crate) work: Work,
 }
 
+impl Command {
+    /// It waits for the translation layer.
+    pub(crate) fn waits_for_layer(&self) -> bool {
+        matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
+    }
+}
+
 /// A command that the modelled firmware has accepted.
 #[derive(Debug)]
 pub(crate) struct Accepted {

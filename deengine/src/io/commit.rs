@@ -3,6 +3,7 @@
 //! committed by the holder of the layer's lock, and completed.
 
 use super::guard::{Shared, SsdGuard};
+use super::waiting::without_room;
 use super::worker::Worker;
 use super::write::{Submitted, Writes};
 use crate::commands::Accepted;
@@ -298,9 +299,9 @@ impl Ssd {
                 let refused = Refused::at(Refusal::GroupFull, epoch);
                 return self.refuse(permit, vid, refused, accepted.max(now));
             }
-            Err(CommitError::WornOut | CommitError::Full) => {
+            Err(error @ (CommitError::WornOut | CommitError::Full | CommitError::Failing)) => {
                 self.give_up(now, end);
-                return self.refuse(permit, vid, Refusal::CapacityExceeded.into(), accepted.max(now));
+                return self.refuse(permit, vid, without_room(error).into(), accepted.max(now));
             }
         };
         let WriteEnd { request, mut blocks, .. } = end;

@@ -6,10 +6,9 @@
 //! wait for it. When its time has come it is judged anew. The commands of a volume begin in the order in
 //! which they came.
 
-use crate::commands::Accepted;
-use crate::commands::Command;
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
+use crate::commands::{Accepted, Command};
 use crate::controller::Ssd;
 use crate::io::state::Waiting;
 use crate::permission::Authorized;

@@ -2,7 +2,7 @@
 //! Write Zeroes and Dataset Management: blocks that are unmapped.
 
 use super::commit::target;
-use super::waiting::not_durable;
+use super::waiting::without_room;
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::{OK, TransferKind, Work};
@@ -12,7 +12,7 @@ use crate::request::{
     RANGE_BYTES, RANGE_SHIFT, Request, Submission, check_frame, check_namespace, data_pointer,
 };
 use gnstor_base::time::Time;
-use gnstor_ftl::Target;
+use gnstor_ftl::{CommitError, Target};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
@@ -90,14 +90,17 @@ impl Ssd {
             };
             self.commands.trim_left = left;
             let target = Target { fills: self.table.rules().fills(request), ..target(request) };
-            let Ok(trimmed) = self.ftl().trim(now, &target, blocks) else {
-                if let Some(why) = self.ftl().gives_up(now) {
+            let trimmed = match self.ftl().trim(now, &target, blocks) {
+                Ok(trimmed) => trimmed,
+                Err(CommitError::Stalled) => {
+                    let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
+                    return self.wait(now, id);
+                }
+                Err(error) => {
                     let vid = address.vid.get();
                     requests.into_iter().for_each(|request| self.leave(now, request));
-                    return self.refuse(permit, vid, not_durable(why).into(), accepted.max(now));
+                    return self.refuse(permit, vid, without_room(error).into(), accepted.max(now));
                 }
-                let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
-                return self.wait(now, id);
             };
             self.smart_mut().stats_mut().blocks_trimmed += u64::from(trimmed.mapped);
             self.smart_mut().stats_mut().old_stamps += u64::from(trimmed.overtaken);

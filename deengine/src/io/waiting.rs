@@ -10,7 +10,7 @@ use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Loaded, Ticket};
-use gnstor_ftl::{MEDIUM_PAUSE, NotDurable};
+use gnstor_ftl::{CommitError, MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
@@ -126,7 +126,10 @@ impl Ssd {
     }
 
     fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
-        let Some(command) = self.commands.get_mut(id) else { return };
+        // A number comes again: the command that waited may be gone with its queue, and another one have it.
+        let Some(command) = self.commands.get_mut(id).filter(|command| command.waits_for_layer()) else {
+            return;
+        };
         if let Work::MakeDurable(seq) = command.work
             && self.ftl().durable() < seq
             && gives_up.is_none()
@@ -201,6 +204,14 @@ impl Ssd {
         let renewed = self.table.renew(request);
         self.complete_fences(now);
         Ok(renewed)
+    }
+}
+
+/// The refusal for a command that finds no room, and will not soon.
+pub(crate) fn without_room(error: CommitError) -> Refusal {
+    match error {
+        CommitError::Failing | CommitError::Stalled => Refusal::NotReady,
+        CommitError::Full | CommitError::WornOut | CommitError::Unmapped => Refusal::CapacityExceeded,
     }
 }
 

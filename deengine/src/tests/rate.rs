@@ -235,3 +235,33 @@ fn limits_are_listed_and_a_renewal_of_the_lease_fills_no_bucket() {
     let sqe = harness.io(io::READ, WRITER, 0, 1);
     assert_eq!(harness.refused(WRITER, of_limited(sqe)), None, "no limit any more");
 }
+
+/// Numbers of commands come again: a slot has 256 ages.
+#[test]
+fn a_delayed_command_of_a_closed_queue_passes_for_no_later_command_with_its_number() {
+    let mut harness = limited(Harness::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
+    harness.write(0, &[1]);
+    for _ in 0..2 {
+        let sqe = harness.io(io::READ, WRITER, 0, 1);
+        harness.submit(WRITER, of_limited(sqe));
+    }
+    assert_eq!(harness.in_flight(), 1, "one waits for a second");
+    harness.memory.remove(&WRITER);
+    harness.close_queue(harness.now, WRITER);
+    harness.poke(READER, 0, &block(1));
+    let compare = |harness: &mut Harness| {
+        let sqe = harness.io(io::COMPARE, READER, 0, 1);
+        harness.submit(READER, sqe)
+    };
+    for _ in 0..255 {
+        let cid = compare(&mut harness);
+        assert_eq!(refusal(&harness.take(READER, cid).unwrap()), None);
+    }
+    harness.hold = true;
+    let cid = compare(&mut harness);
+    harness.advance(Span::from_ms(2000));
+    harness.hold = false;
+    harness.release(|_| 0);
+    assert_eq!(refusal(&harness.take(READER, cid).unwrap()), None);
+    assert_eq!(harness.in_flight(), 0);
+}

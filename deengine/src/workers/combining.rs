@@ -203,9 +203,7 @@ impl Work {
             job.outcome = match commits.commit(job.at, job.accepted, &job.target, own) {
                 Ok(committed) => CommitOutcome::Committed(committed),
                 Err(CommitError::Stalled) => CommitOutcome::Stalled,
-                Err(CommitError::Full | CommitError::WornOut | CommitError::Unmapped) => {
-                    CommitOutcome::Refused
-                }
+                Err(_) => CommitOutcome::Refused,
             };
             is_full = matches!(job.outcome, CommitOutcome::Stalled);
         }

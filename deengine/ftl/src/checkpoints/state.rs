@@ -2,7 +2,7 @@
 //! State of checkpoints under the layer's lock.
 
 use crate::stamp_history::HISTORY;
-use gnstor_durable::{AppliedStamp, Checkpoint, Finishing, Seq};
+use gnstor_durable::{AppliedStamp, Checkpoint, DurableError, Finishing, Seq};
 use gnstor_proto::slba::Vid;
 
 /// Words of the map that are copied at a time, under the layer's lock.
@@ -22,6 +22,8 @@ pub(crate) struct Checkpoints {
     pub(in crate::checkpoints) meta_buffer: Vec<u8>,
     /// The pages of a dump are being written to new places.
     pub(in crate::checkpoints) is_restoring: bool,
+    /// The last checkpoint could not be written.
+    pub(crate) has_failed: bool,
 }
 
 /// A checkpoint under way.
@@ -42,6 +44,14 @@ impl Checkpoints {
     /// Whether a checkpoint is being copied.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some() || self.finishing.is_some()
+    }
+
+    /// A checkpoint cannot be begun or written. Later calls begin another one.
+    pub(in crate::checkpoints) fn fails(&mut self, error: &DurableError, what: &str) {
+        // It is tried often.
+        if !std::mem::replace(&mut self.has_failed, true) {
+            tracing::error!("a checkpoint cannot be {what}: {error}");
+        }
     }
 
     /// Says whether the pages of a dump are being written to new places. The journal keeps room for these.

@@ -52,7 +52,9 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
                 harness.ftl().give_frame(frame);
                 harness.tick();
             }
-            Err(CommitError::Full | CommitError::Unmapped) => panic!("the same blocks again and again"),
+            Err(CommitError::Full | CommitError::Failing | CommitError::Unmapped) => {
+                panic!("the same blocks again and again")
+            }
             Err(CommitError::WornOut) => {
                 harness.ftl().give_frame(frame);
                 harness.history.remove(&(vid(1), 3));
@@ -253,4 +255,175 @@ fn a_block_that_fails_to_erase_stays_bad_after_a_power_cut() {
     assert!(harness.boot.last >= last);
     let last = harness.boot.last;
     harness.check(last, "after failed erases and a power cut");
+}
+
+/// No frame is free for the pages of a unit whose program fails.
+#[test]
+fn pages_of_a_failed_program_that_find_no_frame_are_not_durable_and_move_when_one_is_free() {
+    let _deadline = crate::tests::deadline();
+    for ends in ["shut down", "dump", "cut"] {
+        let mut harness = Harness::new(800, false, 21);
+        assert!(harness.write((vid(1), 0), 8) && harness.make_durable());
+        let durable = harness.last();
+        // The next unit, and one of another die after it.
+        harness.config.faults.fail_program(1);
+        let frames: Vec<_> = {
+            assert!(harness.write((vid(1), 100), 3));
+            let mut frames: Vec<_> = std::iter::from_fn(|| harness.ftl().take_frame()).collect();
+            let last = frames.pop().expect("a frame for the last page of the unit");
+            harness.ftl().give_frame(last);
+            assert!(harness.write((vid(1), 103), 1));
+            frames
+        };
+        let (wanted, _) = harness.ftl().make_durable(harness.now);
+        for _ in 0..1000 {
+            harness.tick();
+        }
+        assert!(harness.ftl().durable() < wanted, "pages without a place are not durable");
+        assert!(harness.ftl().stats().stranded_pages > 0);
+        harness.check(harness.last(), "they are read where they are");
+        match ends {
+            "cut" => {
+                let flash = harness.power_cycle(5);
+                harness.reopen(flash).unwrap();
+                harness.check(durable, "after a cut");
+            }
+            "dump" => {
+                harness.ftl().power_fail().unwrap();
+                let last = harness.last();
+                let flash = harness.power_cycle(5);
+                harness.reopen(flash).unwrap();
+                harness.check(last, "after a dump");
+            }
+            _ => {
+                frames.into_iter().for_each(|frame| harness.ftl().give_frame(frame));
+                assert!(harness.make_durable());
+                harness.ftl().shut_down().unwrap();
+                let last = harness.last();
+                let flash = harness.power_cycle(5);
+                harness.reopen(flash).unwrap();
+                harness.check(last, "after a shutdown");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trim_of_the_largest_chunk_needs_no_room_for_all_its_transactions_at_once() {
+    let _deadline = crate::tests::deadline();
+    let mut harness = Harness::new(5000, false, 23);
+    for vba in (0..4096).step_by(8) {
+        assert!(harness.write((vid(1), vba), 8));
+    }
+    assert!(harness.trim((vid(1), 0), 4096));
+    harness.check(harness.last(), "after a TRIM of 4,096 blocks");
+}
+
+/// Fails each sync, or each write, of the system area.
+#[derive(Debug)]
+struct FailingStore {
+    inner: Arc<RamStore>,
+    syncs_fail: std::sync::atomic::AtomicBool,
+}
+
+impl FailingStore {
+    fn check(&self) -> std::io::Result<()> {
+        match self.syncs_fail.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(std::io::Error::from_raw_os_error(5)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl gnstor_flash::Store for FailingStore {
+    fn len(&self) -> u64 {
+        gnstor_flash::Store::len(&*self.inner)
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.inner.read(at, out)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> std::io::Result<()> {
+        self.inner.write(at, data)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.check().and_then(|()| self.inner.sync())
+    }
+
+    fn start_sync(&self) -> std::io::Result<gnstor_flash::Started> {
+        self.check().and_then(|()| self.inner.start_sync())
+    }
+
+    fn poll_sync(&self, ticket: gnstor_flash::SyncTicket) -> std::task::Poll<std::io::Result<()>> {
+        self.inner.poll_sync(ticket)
+    }
+
+    fn barrier(&self) -> std::io::Result<bool> {
+        self.inner.barrier()
+    }
+
+    fn memory(&self) -> Option<Arc<HostRegion>> {
+        self.inner.memory()
+    }
+}
+
+/// Writes and TRIMs end with an error where the disk takes nothing more. Waiting for ever is no status.
+#[test]
+fn writes_and_trims_are_refused_where_the_journal_cannot_be_written_for_seconds() {
+    let _deadline = crate::tests::deadline();
+    let power = Arc::new(Power::steady());
+    let (mut config, inner) = config(2000, false, &power, 24);
+    let store = Arc::new(FailingStore { inner: Arc::clone(&inner), syncs_fail: false.into() });
+    config.store = Arc::clone(&store) as _;
+    let mut harness = Harness::start(config, inner);
+    for vba in 0..2000 {
+        assert!(harness.write((vid(1), vba), 1));
+    }
+    assert!(harness.make_durable());
+    store.syncs_fail.store(true, std::sync::atomic::Ordering::Relaxed);
+    let frame = harness.ftl().take_frame().unwrap();
+    let target = |vba| {
+        let stamp = Stamp { lease_epoch: 9, sequence: 1 };
+        Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false }
+    };
+    let (mut refused, mut stalls) = (None, 0);
+    for sequence in 1..100_000u64 {
+        let target = Target {
+            stamp: Stamp { lease_epoch: 9, sequence },
+            ..target(u32::try_from(mix64(sequence) % 2000).unwrap())
+        };
+        let Some(frame) = harness.ftl().take_frame() else {
+            harness.pass(Span::from_ms(1));
+            continue;
+        };
+        match harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]) {
+            Ok(_) => harness.tick(),
+            Err(error) => {
+                harness.ftl().give_frame(frame);
+                if error == CommitError::Stalled {
+                    stalls += 1;
+                    harness.pass(Span::from_ms(10));
+                    assert!(stalls < 1000, "a write waits for ever");
+                } else {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+    }
+    harness.ftl().give_frame(frame);
+    assert_eq!(refused.map(|error| error.to_string()).as_deref(), Some("the disk takes no writes"));
+    let trimmed = harness.ftl().trim(harness.now, &target(7), 64);
+    assert!(!matches!(trimmed, Err(CommitError::Stalled)), "{trimmed:?}");
+    // The disk is well again.
+    store.syncs_fail.store(false, std::sync::atomic::Ordering::Relaxed);
+    let mut now = harness.now;
+    let frame = harness.ftl().take_frame().unwrap();
+    while harness.ftl().commit(now, now, &target(7), &[NewBlock { frame, sum: 0 }]).is_err() {
+        now = now + Span::from_ms(1);
+        harness.ftl().maintain(now);
+        assert!(now.since(harness.now) < Span::from_ms(60_000), "writes go on");
+    }
 }

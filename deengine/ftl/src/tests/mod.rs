@@ -165,7 +165,7 @@ impl Harness {
                     return true;
                 }
                 Err(CommitError::Stalled) => self.pass(Span::from_ns(100_000)),
-                Err(CommitError::WornOut | CommitError::Full | CommitError::Unmapped) => break,
+                Err(_) => break,
             }
             if self.config.power.is_cut() {
                 break;
