@@ -97,7 +97,8 @@ fn other_volumes_do_not_wait() {
 
 #[test]
 fn a_write_waits_and_is_judged_when_its_time_has_come() {
-    let mut harness = limited(Harness::new(), Limits { max_iops: 5, max_bytes_per_s: 0 });
+    let limits = Limits { max_iops: 5, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
     let mut ids = Vec::new();
     for _ in 0..3 {
         let sqe = harness.io(io::WRITE, WRITER, 0, 1);
@@ -107,14 +108,15 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
     assert_eq!(harness.next_event(), Some(harness.now + Span::from_ms(200)));
     // A change of rights does not wait for commands that have not begun.
     let mut next = entry(LIMITED);
-    (next.version, next.writer) = (2, Some(client(8)));
+    (next.version, next.writer, next.limits) = (2, Some(client(8)), limits);
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);
-    let end = harness.now + Span::from_ms(200);
-    harness.step_to(end);
-    assert_eq!(refusal(&harness.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
     let abort = Sqe { cdw10: (u32::from(ids[2]) << 16 | 1).into(), ..sqe(admin::ABORT) };
     assert_eq!(harness.run(QueueKey(70), abort).dw0.get(), 0);
     assert_eq!(refusal(&harness.take(WRITER, ids[2]).unwrap()), Some(Refusal::AbortRequested));
+    assert!(harness.take(WRITER, ids[1]).is_none(), "its time has not come");
+    let end = harness.now + Span::from_ms(200);
+    harness.step_to(end);
+    assert_eq!(refusal(&harness.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
     assert_eq!(harness.in_flight(), 0);
 }
 
@@ -198,15 +200,15 @@ fn an_aborted_command_costs_the_volume_nothing_and_others_move_up() {
 
 #[test]
 fn commands_that_are_refused_at_their_turn_cost_the_volume_nothing() {
-    let mut harness = limited(Harness::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
+    let limits = Limits { max_iops: 1, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
     for _ in 0..9 {
         let sqe = harness.io(io::WRITE, WRITER, 0, 1);
         harness.submit(WRITER, of_limited(sqe));
     }
     let behind = read_beside(&mut harness);
     let mut next = entry(LIMITED);
-    (next.version, next.writer) = (2, Some(client(8)));
-    next.limits = Limits { max_iops: 1, max_bytes_per_s: 0 };
+    (next.version, next.writer, next.limits) = (2, Some(client(8)), limits);
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);
     assert_read_by(&mut harness, behind, 1000);
 }
