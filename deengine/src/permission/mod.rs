@@ -159,8 +159,8 @@ impl Table {
         Some(if current { &mut used.in_flight } else { &mut used.in_flight_older })
     }
 
-    /// When the rate limit of a volume lets a command that moves `blocks` start, `now` or later. A volume that
-    /// is gone has no limit.
+    /// When the rate limit of a volume lets a command that moves `blocks` start, `now` or later. A volume
+    /// that is gone has no limit.
     pub(crate) fn start_of(&self, now: Time, vid: u16, blocks: u32) -> Time {
         let slot = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid));
         slot.map_or(now, |slot| self.uses[usize::from(slot)].rate.start(now, blocks))
