@@ -81,6 +81,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Blocks that count for its volume's rate limit: a TRIM moves none.
+    pub(crate) fn charged_blocks(&self) -> u32 {
+        if self.verb == Verb::Trim { 0 } else { self.blocks }
+    }
+
     /// Reads a Read, Write, Compare or Write Zeroes command.
     ///
     /// # Errors

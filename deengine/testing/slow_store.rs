@@ -77,6 +77,10 @@ impl Store for SlowStore {
         self.inner.start_write(at, data)
     }
 
+    fn lost_writes(&self) -> u64 {
+        self.inner.lost_writes()
+    }
+
     fn start_sync(&self) -> io::Result<Started> {
         self.slowly(self.inner.start_sync())
     }

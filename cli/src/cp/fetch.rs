@@ -7,13 +7,16 @@ use gnstor_console::{CliError, Steps, out};
 use libgnstor::labels::{LENGTH, PARTIAL, SHA256};
 use libgnstor::{Rights, VolumeInfo};
 use sha2::{Digest, Sha256};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Links that lead to links.
 const MOST_LINKS: usize = 40;
+/// Tries to find the partial file where another copy has just ended.
+const MOST_TRIES: usize = 100;
 
 /// The data to copy out of a volume.
 struct Content {
@@ -63,9 +66,9 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
         Target::Direct => {
             let is_stdout = is_stdout(path);
             let file = if path == STANDARD {
-                std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from)
+                std::io::stdout().as_fd().try_clone_to_owned().map(File::from)
             } else {
-                std::fs::File::create(path)
+                File::create(path)
             };
             let mut file = file.map_err(|e| failed(e.to_string()))?;
             let copied = fetch_into(&source, steps, &content, &mut file);
@@ -89,17 +92,11 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
             sum
         }
         Target::File(whole) => {
-            // Under another name until it is whole: an interrupted copy never looks like a finished one.
-            let mut partial = whole.clone().into_os_string();
-            partial.push(".gnstor-partial");
-            let copied = std::fs::File::create(&partial).map_err(Fetch::Write).and_then(|mut file| {
-                let sum = fetch_into(&source, steps, &content, &mut file)?;
-                std::fs::rename(&partial, &whole).map_err(Fetch::Write)?;
-                Ok(sum)
-            });
+            let mut partial = Partial::create(&whole).map_err(|e| failed(e.to_string()))?;
+            let copied = fetch_into(&source, steps, &content, &mut partial.file);
+            let kept = copied.and_then(|sum| partial.keep(&whole).map(|()| sum).map_err(Fetch::Write));
             // The user named no partial file.
-            let copied = copied.map_err(|e| e.at(path));
-            copied.inspect_err(|_| _ = std::fs::remove_file(&partial))?
+            kept.map_err(|e| e.at(path))?
         }
     };
     finish(args, &format!("gn://{volume}"), path, bytes, &sum);
@@ -141,14 +138,77 @@ fn target(path: &str) -> Result<Target, String> {
     }
 }
 
+/// A file under another name until it is whole: an interrupted copy never looks like a finished one.
+struct Partial {
+    path: PathBuf,
+    /// This copy has the lock of the file, so that no other copy writes into it.
+    file: File,
+    is_kept: bool,
+}
+
+impl Partial {
+    /// The partial file of a copy into `whole`, new or left over.
+    fn create(whole: &Path) -> std::io::Result<Self> {
+        let mut path = whole.to_path_buf().into_os_string();
+        path.push(".gnstor-partial");
+        let path = PathBuf::from(path);
+        for _ in 0..MOST_TRIES {
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                // A filesystem without locks.
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) => {
+                    let text = format!("another copy is writing {}; wait for its end", path.display());
+                    return Err(std::io::Error::other(text));
+                }
+            }
+            // The copy that had the lock has given the file its name, or has removed it.
+            let found = std::fs::metadata(&path).ok().map(|there| identity(&there));
+            if found == Some(identity(&file.metadata()?)) {
+                file.set_len(0)?;
+                return Ok(Self { path, file, is_kept: false });
+            }
+        }
+        Err(std::io::Error::other(format!("other copies write {} all the time", path.display())))
+    }
+
+    /// Gives the file its name, durably.
+    fn keep(mut self, whole: &Path) -> std::io::Result<()> {
+        std::fs::rename(&self.path, whole)?;
+        self.is_kept = true;
+        let folder = whole.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()) {
+            // A folder that may not be read, or a filesystem that syncs no folders.
+            Err(error) if [ErrorKind::PermissionDenied, ErrorKind::InvalidInput].contains(&error.kind()) => {
+                Ok(())
+            }
+            synced => synced,
+        }
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device, number and device number: two names of one file have the same.
+fn identity(metadata: &Metadata) -> (u64, u64, u64) {
+    (metadata.dev(), metadata.ino(), metadata.rdev())
+}
+
 /// Whether the path leads to what this process has for standard output.
 fn is_stdout(path: &str) -> bool {
     if path == STANDARD {
         return true;
     }
-    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino(), metadata.rdev());
-    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from);
-    let same = |stdout: std::fs::File| Ok(identity(stdout.metadata()?) == identity(std::fs::metadata(path)?));
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let same = |stdout: File| Ok(identity(&stdout.metadata()?) == identity(&std::fs::metadata(path)?));
     stdout.and_then(same).unwrap_or(false)
 }
 
@@ -172,7 +232,7 @@ fn fetch_into(
     source: &libgnstor::File,
     steps: &Steps,
     content: &Content,
-    file: &mut std::fs::File,
+    file: &mut File,
 ) -> Result<String, Fetch> {
     let bytes = content.bytes;
     let bar = steps.bytes("read", bytes);

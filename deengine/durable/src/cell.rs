@@ -13,9 +13,11 @@
 //! are damage.
 
 use crate::bytes::{COUNTER_MAX, index, round_up, set, u16_at, u32_at, u64_at};
-use crate::error::{DurableError, Patience, Refused, end_sync, start_sync, start_write, sync, write};
+use crate::error::{
+    DurableError, Patience, Refused, Running, end_sync, start_sync, start_write, sync, write,
+};
 use crate::layout::Twin;
-use gnstor_flash::{Store, SyncTicket};
+use gnstor_flash::Store;
 use std::ops::Range;
 use std::task::Poll;
 
@@ -208,7 +210,7 @@ pub(crate) struct CellWrite {
     bytes: Vec<u8>,
     /// The copy in hand; 2: both are durable.
     copy: usize,
-    ticket: Option<SyncTicket>,
+    sync: Option<Running>,
 }
 
 impl CellWrite {
@@ -227,7 +229,7 @@ impl CellWrite {
                 room,
             });
         }
-        let mut write = Self { twin, place, bytes: cell.encode(kind, place), copy: 0, ticket: None };
+        let mut write = Self { twin, place, bytes: cell.encode(kind, place), copy: 0, sync: None };
         write.write_copies(store)?;
         Ok(write)
     }
@@ -235,9 +237,10 @@ impl CellWrite {
     /// Writes copies until the sync of one is running.
     fn write_copies(&mut self, store: &dyn Store) -> Result<(), DurableError> {
         while self.copy < 2 {
+            let lost_before = store.lost_writes();
             start_write(store, self.twin.at(self.copy, self.place), &self.bytes, WRITING)?;
-            self.ticket = start_sync(store, WRITING)?;
-            if self.ticket.is_some() {
+            self.sync = start_sync(store, lost_before, WRITING)?;
+            if self.sync.is_some() {
                 return Ok(());
             }
             self.copy += 1;
@@ -251,14 +254,14 @@ impl CellWrite {
         store: &dyn Store,
         patience: Patience,
     ) -> Result<Poll<()>, DurableError> {
-        let Some(ticket) = self.ticket else { return Ok(Poll::Ready(())) };
-        if end_sync(store, ticket, patience, WRITING)?.is_pending() {
+        let Some(sync) = self.sync else { return Ok(Poll::Ready(())) };
+        if end_sync(store, sync, patience, WRITING)?.is_pending() {
             return Ok(Poll::Pending);
         }
         self.copy += 1;
-        self.ticket = None;
+        self.sync = None;
         self.write_copies(store)?;
-        Ok(if self.ticket.is_some() { Poll::Pending } else { Poll::Ready(()) })
+        Ok(if self.sync.is_some() { Poll::Pending } else { Poll::Ready(()) })
     }
 }
 

@@ -154,19 +154,19 @@ impl MetadataStore {
                         }
                     }
                 }
-                Some(Stage::Preparing { kind, places, ticket }) => {
+                Some(Stage::Preparing { kind, places, sync }) => {
                     let store = self.durable.store();
-                    let is_busy = match ticket {
-                        Some(ticket) => end_sync(store, ticket, patience, PREPARING)?.is_pending(),
+                    let is_busy = match sync {
+                        Some(sync) => end_sync(store, sync, patience, PREPARING)?.is_pending(),
                         // A second change of the header would wait for the one on its way.
                         None => patience == Patience::None && self.durable.is_updating(),
                     };
                     if is_busy {
-                        self.changes.stage = Some(Stage::Preparing { kind, places, ticket });
+                        self.changes.stage = Some(Stage::Preparing { kind, places, sync });
                         return Ok(Poll::Pending);
                     }
-                    self.changes.stage = Some(match ticket {
-                        Some(_) => Stage::Preparing { kind, places, ticket: None },
+                    self.changes.stage = Some(match sync {
+                        Some(_) => Stage::Preparing { kind, places, sync: None },
                         None => self.count(kind, places)?,
                     });
                 }
@@ -238,8 +238,9 @@ impl MetadataStore {
         }
         self.version += 1;
         let store = self.durable.store();
+        let lost_before = store.lost_writes();
         twin.prepare(store, kind, places.clone(), (self.durable.tag(), self.version))?;
-        Ok(Stage::Preparing { kind, places, ticket: start_sync(store, PREPARING)? })
+        Ok(Stage::Preparing { kind, places, sync: start_sync(store, lost_before, PREPARING)? })
     }
 
     /// The cells of new places are durable, and the header counts these places.

@@ -57,6 +57,8 @@ pub struct Checkpoint {
     which: usize,
     slot: Slot,
     needs: Seq,
+    /// Lost writes of the store before the first one of this checkpoint.
+    lost_before: u64,
     begun: Arc<AtomicU64>,
     table: Vec<u8>,
     meta: Vec<u8>,
@@ -161,6 +163,7 @@ impl Checkpoint {
             which,
             slot: Slot { number, seq, page, boot },
             needs: seq,
+            lost_before: durable.store().lost_writes(),
             begun,
             table: Vec::new(),
             meta,
@@ -353,8 +356,8 @@ impl Checkpoint {
         let table_at = self.at + self.durable.layout().table;
         start_write(store, table_at, &self.table, "writing a checkpoint's table")?;
         start_write(store, self.at, &head.encode(), "writing a checkpoint's head")?;
-        let stage = match start_sync(store, WRITING)? {
-            Some(ticket) => Stage::Content(ticket),
+        let stage = match start_sync(store, self.lost_before, WRITING)? {
+            Some(sync) => Stage::Content(sync),
             None => Stage::Written,
         };
         let Self { durable, which, slot, meta, .. } = self;

@@ -235,13 +235,35 @@ pub(crate) fn sync(store: &dyn Store, what: &'static str) -> Result<(), DurableE
     store.sync().map_err(|source| DurableError::Io { what, at: 0, source })
 }
 
-/// As [`sync`], without waiting for the medium; the ticket of the sync where it runs.
-pub(crate) fn start_sync(store: &dyn Store, what: &'static str) -> Result<Option<SyncTicket>, DurableError> {
+/// A sync that runs, of writes that were started before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) ticket: SyncTicket,
+    /// [`Store::lost_writes`] before the first of these writes.
+    pub(crate) lost_before: u64,
+}
+
+/// As [`sync`], without waiting for the medium; the sync where it runs. `lost_before` is the number of lost
+/// writes before the caller's first one.
+pub(crate) fn start_sync(
+    store: &dyn Store,
+    lost_before: u64,
+    what: &'static str,
+) -> Result<Option<Running>, DurableError> {
     match store.start_sync() {
-        Ok(Started::Running(ticket)) => Ok(Some(ticket)),
-        Ok(Started::Ended | Started::NotNeeded) => Ok(None),
+        Ok(Started::Running(ticket)) => Ok(Some(Running { ticket, lost_before })),
+        Ok(Started::Ended | Started::NotNeeded) => check_lost(store, lost_before, what).map(|()| None),
         Err(source) => Err(DurableError::Io { what, at: 0, source }),
     }
+}
+
+/// Another user's sync may have been told of a lost write of this caller.
+fn check_lost(store: &dyn Store, lost_before: u64, what: &'static str) -> Result<(), DurableError> {
+    if store.lost_writes() == lost_before {
+        return Ok(());
+    }
+    let source = std::io::Error::other("the disk did not take a write before this sync");
+    Err(DurableError::Io { what, at: 0, source })
 }
 
 /// Whether a caller waits for the medium: only at a start, a shutdown and a format.
@@ -256,7 +278,7 @@ pub(crate) enum Patience {
 /// The end of a sync.
 pub(crate) fn end_sync(
     store: &dyn Store,
-    ticket: SyncTicket,
+    Running { ticket, lost_before }: Running,
     patience: Patience,
     what: &'static str,
 ) -> Result<Poll<()>, DurableError> {
@@ -266,7 +288,7 @@ pub(crate) fn end_sync(
     };
     match ended {
         Poll::Pending => Ok(Poll::Pending),
-        Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
+        Poll::Ready(Ok(())) => check_lost(store, lost_before, what).map(Poll::Ready),
         Poll::Ready(Err(source)) => Err(DurableError::Io { what, at: 0, source }),
     }
 }

@@ -6,11 +6,11 @@ mod flush;
 use crate::bytes::{PAGE, PAGE_U64};
 use crate::dump::Dump;
 use crate::durable::Durable;
-use crate::error::{DurableError, Patience, end_sync, start_barrier, start_sync, start_write};
+use crate::error::{DurableError, Patience, Running, end_sync, start_barrier, start_sync, start_write};
 use crate::page::{HEAD, PAYLOAD, PageHead};
 use crate::record::{Bounds, MIN_TRANSACTION_BYTES, Record, Seq, transaction_head};
 use crate::tail::Tail;
-use gnstor_flash::{KeptTail, Started, SyncTicket};
+use gnstor_flash::{KeptTail, Started};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,9 +66,9 @@ pub(crate) struct Position {
 #[derive(Clone, Copy, Debug)]
 enum Flushing {
     /// The data is being synced; pages follow.
-    Data { ticket: SyncTicket, upto: Seq, force: bool },
+    Data { sync: Running, upto: Seq, force: bool },
     /// The pages up to the cursor are being synced.
-    Pages { ticket: SyncTicket, cursor: Cursor },
+    Pages { sync: Running, cursor: Cursor },
 }
 
 const DATA: &str = "syncing the data before the journal";

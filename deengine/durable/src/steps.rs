@@ -3,8 +3,8 @@
 
 use crate::cell::{CellWrite, Kind};
 use crate::durable::UpdateNumber;
+use crate::error::Running;
 use crate::metadata::{Grant, HeldMap, SsdIdentity, Tombstone};
-use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,7 +38,7 @@ pub(crate) enum Stage {
     /// The cell of the step is being written.
     Writing { place: u32, write: CellWrite },
     /// Empty cells of new places are on their way.
-    Preparing { kind: Kind, places: Range<u32>, ticket: Option<SyncTicket> },
+    Preparing { kind: Kind, places: Range<u32>, sync: Option<Running> },
     /// The header is to count the new places.
     Counting { kind: Kind, places: Range<u32>, number: UpdateNumber },
 }

@@ -41,6 +41,8 @@ pub use system::FileStore;
 
 #[cfg(test)]
 pub(crate) use error::Size;
+#[cfg(test)]
+pub(crate) use writer::Writer;
 
 use crate::PAGE_BYTES;
 use crate::boot::LAST_BOOT;

@@ -68,12 +68,18 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// As [`Self::sync`].
     fn barrier(&self) -> io::Result<bool>;
     /// As [`Self::write`], without waiting for the medium. An error of the medium comes with the end of a
-    /// sync that was started later.
+    /// sync that was started later. That may be the sync of another user of the store, so each user also
+    /// compares [`Self::lost_writes`].
     ///
     /// # Errors
     /// As [`Self::write`].
     fn start_write(&self, at: u64, data: &[u8]) -> io::Result<()> {
         self.write(at, data)
+    }
+    /// Number of times that the medium has not taken what [`Self::start_write`] took. If it is the same after
+    /// the end of a sync as before the first write, none of these writes is lost.
+    fn lost_writes(&self) -> u64 {
+        0
     }
     /// Begins to make all written bytes durable, without waiting for the medium.
     ///

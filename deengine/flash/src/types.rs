@@ -66,10 +66,17 @@ pub struct ProgramFailed {
     pub block: Block,
 }
 
-/// An erase failed. The data of the block is lost, and the caller retires it ([`crate::Flash::mark_bad`]).
+/// Why a block is not erased.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("flash block {} could not be erased: it is to be retired", .0.0)]
-pub struct EraseFailed(pub Block);
+pub enum NotErased {
+    /// The erase failed. The data of the block is lost, and the caller retires it
+    /// ([`crate::Flash::mark_bad`]).
+    #[error("flash block {} could not be erased: it is to be retired", .0.0)]
+    Failed(Block),
+    /// A reader has a page of it pinned. Nothing has changed, and the caller tries again later.
+    #[error("flash block {} cannot be erased while a reader has it pinned", .0.0)]
+    Pinned(Block),
+}
 
 /// Where the bytes of an SSD are.
 #[derive(Clone, Debug)]

@@ -54,7 +54,7 @@ impl Ftl {
             if self.collect_some(inner, now, self.flash.geometry().superblock_pages()) {
                 continue;
             }
-            if inner.erasures.is_empty() && self.is_worn_out(inner) {
+            if self.is_at_its_end(inner) {
                 // One that is stuck has room again when the blocks in it are written, trimmed or healed.
                 inner.collector.worn_out = !inner.space.has_stuck();
                 return Err(CommitError::WornOut);
@@ -89,9 +89,16 @@ impl Ftl {
         u64::from(open) + u64::from(free) * u64::from(whole) >= u64::from(blocks)
     }
 
-    fn is_worn_out(&self, inner: &Inner) -> bool {
-        let needed = self.logical_pages + 2 * u64::from(self.flash.geometry().superblock_pages());
-        inner.space.good_pages() < needed
+    /// Whether no room can come back by itself: nothing is to be erased, and there is no victim or no place
+    /// for its pages. The space that an SSD is made with rules this out until blocks have gone bad.
+    fn is_at_its_end(&self, inner: &Inner) -> bool {
+        if !inner.erasures.is_empty() || inner.space.has_unprogrammed() {
+            return false;
+        }
+        let unit = self.flash.geometry().unit_pages();
+        let room = inner.streams[Stream::Collect as usize].room(&self.flash, unit);
+        let has_no_place = inner.space.free() == 0 && room < unit;
+        has_no_place || inner.collector.victim.is_none() && self.choose(inner).is_none()
     }
 
     /// Host writes pay for collection while free superblocks are few.

@@ -12,7 +12,7 @@ use crate::layer::{Ftl, Inner};
 use crate::space::State;
 use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
-use gnstor_flash::{Block, Superblock, Unit};
+use gnstor_flash::{Block, NotErased, Superblock, Unit};
 use state::Erasing;
 
 /// Pages of emptied superblocks that may wait although nothing prevents their erase: 8 GiB.
@@ -55,6 +55,7 @@ impl Ftl {
     /// Erases up to `most` blocks of superblocks that may be erased, one superblock after the other.
     pub(crate) fn erase_emptied(&self, inner: &mut Inner, now: Time, most: u32) {
         let mut left = most;
+        inner.erasures.awaits_reader = false;
         while left > 0 {
             let before = left;
             let mut emptied = std::mem::take(&mut inner.erasures.emptied);
@@ -66,7 +67,8 @@ impl Ftl {
                 break;
             }
         }
-        inner.erasures.has_more = left == 0 && !inner.erasures.emptied.is_empty();
+        let is_put_off = left == 0 || inner.erasures.awaits_reader;
+        inner.erasures.has_more = is_put_off && !inner.erasures.emptied.is_empty();
     }
 
     /// Continues the erase of a superblock, or begins it where none runs. Returns whether the superblock is
@@ -96,22 +98,29 @@ impl Ftl {
         entry.unprogrammed == 0 && entry.released <= inner.journal.durable() && !self.is_pinned(superblock)
     }
 
-    /// Erases at most `left` good blocks. Returns false if some remain. No reader can come, because the map
-    /// does not name their pages.
+    /// Erases at most `left` good blocks. Returns false if some remain. The map does not name their pages, so
+    /// only a reader that looked one up before can pin it, and not for long.
     fn erase_some(&self, erasing: &mut Erasing, inner: &mut Inner, now: Time, left: &mut u32) -> bool {
         for block in self.blocks_of(erasing.superblock).skip(erasing.done) {
             if !self.flash.is_bad(block) {
                 if *left == 0 {
                     return false;
                 }
+                match self.flash.erase(block) {
+                    Err(NotErased::Pinned(_)) => {
+                        inner.erasures.awaits_reader = true;
+                        return false;
+                    }
+                    Err(NotErased::Failed(_)) => {
+                        self.flash.mark_bad(block);
+                        inner.stats.bad_blocks += 1;
+                        erasing.bad.push(block);
+                    }
+                    Ok(()) => {}
+                }
                 *left -= 1;
                 if let Some(mut timing) = self.timing() {
                     erasing.erased_at = erasing.erased_at.max(timing.erase(now, block));
-                }
-                if self.flash.erase(block).is_err() {
-                    self.flash.mark_bad(block);
-                    inner.stats.bad_blocks += 1;
-                    erasing.bad.push(block);
                 }
             }
             erasing.done += 1;

@@ -23,6 +23,8 @@ pub(crate) struct Flushing {
     wanted: Seq,
     /// When the flush on its way began.
     since: Time,
+    /// A flush has begun, and neither failed nor made a transaction durable.
+    is_running: bool,
     /// The journal could not be written: when it is tried again.
     retry_at: Option<Time>,
     /// Since when no journal page could be written.
@@ -52,7 +54,7 @@ impl Flushing {
     }
 
     pub(crate) fn begins(&mut self, now: Time) {
-        self.since = now;
+        (self.since, self.is_running) = (now, true);
     }
 
     /// Pause before the flush on its way is polled again.
@@ -65,9 +67,10 @@ impl Flushing {
     /// it is tried again, and callers go on waiting.
     pub(crate) fn note(&mut self, now: Time, got_on: bool, result: Result<(), DurableError>) {
         if got_on {
-            (self.retry_at, self.failing_since) = (None, None);
+            (self.retry_at, self.failing_since, self.is_running) = (None, None, false);
         }
         if let Err(error) = result {
+            self.is_running = false;
             self.failing_since = self.failing_since.or(Some(now));
             if self.retry_at.is_none() {
                 tracing::error!("the journal cannot be written: {error}");
@@ -109,7 +112,9 @@ impl Flushing {
 
     /// Why a caller waits in vain for durability.
     pub(crate) fn gives_up(&self, now: Time) -> Option<NotDurable> {
-        let is_failing = is_long(self.failing_since, now) || is_long(self.stranded_since, now);
+        // A flush on its way may still succeed, however slow the disk is.
+        let judged_at = if self.is_running { self.since } else { now };
+        let is_failing = is_long(self.failing_since, judged_at) || is_long(self.stranded_since, now);
         match (self.is_held_long(now), is_failing) {
             (true, _) => Some(NotDurable::Full),
             (false, true) => Some(NotDurable::Failing),
@@ -120,4 +125,37 @@ impl Flushing {
 
 fn is_long(since: Option<Time>, now: Time) -> bool {
     since.is_some_and(|since| now.since(since) >= REFUSED_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Span::from_ms(1 + ms)
+    }
+
+    fn failed() -> Result<(), DurableError> {
+        Err(DurableError::RingFull { pages: 1 })
+    }
+
+    #[test]
+    fn a_slow_flush_after_a_failed_one_is_waited_for() {
+        let _deadline = crate::tests::deadline();
+        let mut flushing = Flushing::default();
+        flushing.begins(at(0));
+        flushing.note(at(0), false, failed());
+        flushing.begins(at(1));
+        flushing.note(at(1), false, Ok(()));
+        assert!(flushing.gives_up(at(5000)).is_none(), "the disk may be slow, not broken");
+        flushing.note(at(5001), true, Ok(()));
+        assert!(flushing.gives_up(at(9000)).is_none());
+        // Each flush takes a second, and each fails.
+        for second in 10..13 {
+            flushing.begins(at(second * 1000));
+            assert!(flushing.gives_up(at(second * 1000 + 500)).is_none(), "second {second}");
+            flushing.note(at(second * 1000 + 999), false, failed());
+        }
+        assert!(matches!(flushing.gives_up(at(13_000)), Some(NotDurable::Failing)));
+    }
 }

@@ -117,6 +117,11 @@ impl Space {
         self.entries.iter().any(|entry| entry.is_stuck)
     }
 
+    /// Whether some full superblock is not all on flash yet. Until then it is no victim.
+    pub(crate) fn has_unprogrammed(&self) -> bool {
+        self.entries.iter().any(|entry| entry.state == State::Closed && !Self::is_programmed(entry))
+    }
+
     /// Superblocks that can be opened.
     pub(crate) fn free(&self) -> u32 {
         self.free

@@ -52,7 +52,7 @@ impl Ssd {
     fn abort(&mut self, now: Time, cntlid: u16, sqe: &Sqe) -> bool {
         let (qid, cid) = named(sqe);
         let Some(key) = self.hosts.queue_of(cntlid, qid) else { return false };
-        if let Some(permit) = self.take_delayed(key, cid) {
+        if let Some(permit) = self.take_delayed(now, key, cid) {
             self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
             return true;
         }

@@ -232,6 +232,7 @@ impl Ssd {
                 let taken = if is_new { self.table.add(now, *entry) } else { self.table.chmod(now, *entry) };
                 match taken {
                     Ok(()) => {
+                        self.schedule(now, vid.get());
                         if is_new {
                             self.fill_added(now, vid);
                         }

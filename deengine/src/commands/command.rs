@@ -31,11 +31,6 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// It waits for its volume's rate limit, until then.
-    pub(crate) fn is_delayed_until(&self, at: Time) -> bool {
-        matches!(self.work, Work::Delayed { .. }) && self.done_at == at
-    }
-
     /// It waits for the translation layer.
     pub(crate) fn waits_for_layer(&self) -> bool {
         matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
@@ -71,7 +66,7 @@ pub(crate) enum Work {
     /// Compares the buffer with the blocks.
     Compare { request: Authorized<Request>, buffer: Buffer },
     /// Begins when its volume's rate allows; nothing has been done for it.
-    Delayed { sqe: Box<Sqe>, identity: Identity },
+    Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64 },
     /// Checks and unmaps the ranges in the buffer.
     Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.

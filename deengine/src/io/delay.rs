@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands that wait for their volume's rate limit.
 //!
-//! Only an allowed command is charged, so no client uses up the rate of another. While it waits it is
-//! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
+//! A command is charged when it begins. So a client uses up nothing of the rate by commands that are not
+//! allowed, or that it takes back. While a command waits it is judged by nothing: a change of rights need not
+//! wait for it. When its time has come it is judged anew. The commands of a volume begin in the order in
+//! which they came.
 
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
 use crate::commands::{Accepted, Command};
 use crate::controller::Ssd;
+use crate::io::state::Waiting;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, Submission, raw_vid};
 use gnstor_base::controller::QueueKey;
@@ -21,15 +24,26 @@ impl Ssd {
         let Submission { identity, sqe } = submission;
         match self.judge(command.now, submission) {
             Ok(request) => {
-                let at = self.table.charge(command.at, &request);
-                if at <= command.at {
+                let vid = request.get().address.vid.get();
+                if self.commands.delays.has_line(vid) {
+                    self.begin_delayed(command.now);
+                }
+                let blocks = request.get().charged_blocks();
+                let start = self.table.start_of(command.at, vid, blocks);
+                let has_line = self.commands.delays.has_line(vid);
+                if !has_line && start <= command.at {
+                    self.table.charge(command.at, &request);
                     return self.begin(command, identity, request);
                 }
-                let vid = request.get().address.vid.get();
+                self.table.count_throttled(&request);
                 self.table.leave(request);
-                let id = self.start(command.permit, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
-                self.commands.delays.add(at, id);
-                self.wake_at(at);
+                let turn = self.commands.delays.next_turn();
+                let work = Work::Delayed { sqe: Box::new(*sqe), identity, turn };
+                let id = self.start(command.permit, vid, command.at, work);
+                self.commands.delays.join(vid, turn, Waiting { id, since: command.at, blocks });
+                if !has_line {
+                    self.schedule(command.at, vid);
+                }
             }
             Err(refused) => self.refuse(command.permit, raw_vid(sqe), refused, command.at),
         }
@@ -42,34 +56,54 @@ impl Ssd {
 
     /// Begins the delayed commands whose time has come. Returns the time of the next one.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
-        while let Some((at, id)) = self.commands.delays.pop(now) {
-            // The command may have been aborted, or its queue may be gone. Then another one may have its number.
-            if !self.commands.get_mut(id).is_some_and(|command| command.is_delayed_until(at)) {
-                continue;
-            }
-            let Some(Command { vid, permit: Some(permit), work: Work::Delayed { sqe, identity }, .. }) =
+        while let Some((at, vid)) = self.commands.delays.due(now) {
+            let Some((turn, Waiting { id, .. })) = self.commands.delays.first(vid) else { break };
+            self.commands.delays.leave(vid, turn);
+            if let Some(Command { permit: Some(permit), work: Work::Delayed { sqe, identity, .. }, .. }) =
                 self.commands.remove(id)
-            else {
-                continue;
-            };
-            match self.judge(now, Submission { identity, sqe: &sqe }) {
-                Ok(request) if !self.has_room() => {
-                    self.leave(now, request);
-                    self.refuse(permit, vid, Refusal::NotReady.into(), now);
+            {
+                match self.judge(now, Submission { identity, sqe: &sqe }) {
+                    Ok(request) if !self.has_room() => {
+                        self.leave(now, request);
+                        self.refuse(permit, vid, Refusal::NotReady.into(), now);
+                    }
+                    Ok(request) => {
+                        self.table.charge(at, &request);
+                        self.begin(Accepted { now, at, permit }, identity, request);
+                    }
+                    Err(refused) => self.refuse(permit, vid, refused, now),
                 }
-                Ok(request) => self.begin(Accepted { now, at, permit }, identity, request),
-                Err(refused) => self.refuse(permit, vid, refused, now),
             }
+            self.schedule(at, vid);
         }
         self.commands.delays.next()
     }
 
+    /// The first command of a volume's line changes, or its limits do: says when it starts, `now` or later.
+    pub(crate) fn schedule(&mut self, now: Time, vid: u16) {
+        let Some((_, first)) = self.commands.delays.first(vid) else { return };
+        let start = self.table.start_of(now.max(first.since), vid, first.blocks);
+        self.commands.delays.set_start(vid, start);
+        self.wake_at(start);
+    }
+
+    /// A delayed command ends without having begun.
+    pub(crate) fn leave_line(&mut self, now: Time, vid: u16, turn: u64) {
+        if self.commands.delays.leave(vid, turn) {
+            self.schedule(now, vid);
+        }
+    }
+
     /// Removes a delayed command of a queue.
-    pub(crate) fn take_delayed(&mut self, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
+    pub(crate) fn take_delayed(&mut self, now: Time, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
         let is_named = |permit: &CompletionPermit| permit.queue() == queue && permit.cid() == cid;
         let (id, _) = self.commands.iter().find(|(_, command)| {
             matches!(command.work, Work::Delayed { .. }) && command.permit.as_ref().is_some_and(is_named)
         })?;
-        self.commands.remove(id)?.permit
+        let Command { permit, vid, work, .. } = self.commands.remove(id)?;
+        if let Work::Delayed { turn, .. } = work {
+            self.leave_line(now, vid, turn);
+        }
+        permit
     }
 }

@@ -159,16 +159,23 @@ impl Table {
         Some(if current { &mut used.in_flight } else { &mut used.in_flight_older })
     }
 
-    /// Charges a request to its volume's rate limit; when it may start.
-    pub(crate) fn charge(&mut self, now: Time, request: &Authorized<Request>) -> Time {
-        let Request { verb, blocks, address, .. } = request.inner;
+    /// When the rate limit of a volume lets a command that moves `blocks` start, `now` or later. A volume
+    /// that is gone has no limit.
+    pub(crate) fn start_of(&self, now: Time, vid: u16, blocks: u32) -> Time {
+        let slot = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid));
+        slot.map_or(now, |slot| self.uses[usize::from(slot)].rate.start(now, blocks))
+    }
+
+    /// Charges a request to its volume's rate limit: it begins at `at`.
+    pub(crate) fn charge(&mut self, at: Time, request: &Authorized<Request>) {
         let used = &mut self.uses[usize::from(request.slot)];
-        let start = used.rate.take(now, if verb == Verb::Trim { 0 } else { blocks });
-        if start > now {
-            used.counters.throttled += 1;
-            self.clients.of(address.client).throttled += 1;
-        }
-        start
+        used.rate.charge(at, request.inner.charged_blocks());
+    }
+
+    /// Counts a request that has to wait for its volume's rate limit.
+    pub(crate) fn count_throttled(&mut self, request: &Authorized<Request>) {
+        self.uses[usize::from(request.slot)].counters.throttled += 1;
+        self.clients.of(request.inner.address.client).throttled += 1;
     }
 
     /// A request has succeeded.

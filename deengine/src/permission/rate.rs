@@ -2,12 +2,12 @@
 //! A volume's rate limit: two token buckets, for commands and for bytes.
 //!
 //! A bucket holds what 100 ms bring, and one command at least. A command that finds too little does not
-//! fail: its start moves to when there is enough, and the next one's behind that. Instead of a level, a
-//! bucket keeps the time at which it would be full again.
+//! fail: it starts when there is enough, and is charged then. Instead of a level, a bucket keeps the time at
+//! which it would be full again.
 //!
 //! ```text
 //!             |<---- 100 ms ---->|
-//!   now ------+------------------+------> full again, with all that was taken so far
+//!   now ------+------------------+------> full again, with all that was charged so far
 //!             start of the next command: when "full again" is at most 100 ms away, this command included
 //! ```
 
@@ -24,12 +24,15 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes `cost` from the bucket. Returns the time at which that much is available.
-    fn take(&mut self, now: Time, cost: Span) -> Time {
-        let full_at = self.full_at.max(now);
+    /// When `cost` is there, `now` or later.
+    fn start(&self, now: Time, cost: Span) -> Time {
         let ahead = Span::from_ps(BURST.as_ps().saturating_sub(cost.as_ps()));
-        self.full_at = full_at + cost;
-        now.max(full_at - ahead)
+        now.max(self.full_at.max(now) - ahead)
+    }
+
+    /// Takes `cost` from the bucket.
+    fn charge(&mut self, at: Time, cost: Span) {
+        self.full_at = self.full_at.max(at) + cost;
     }
 }
 
@@ -50,19 +53,35 @@ impl Rate {
         self.limits
     }
 
-    /// Charges a command that moves `blocks`; when it may start.
+    /// When a command that moves `blocks` may start, `now` or later.
     #[inline]
-    pub(crate) fn take(&mut self, now: Time, blocks: u32) -> Time {
-        let mut start = now;
-        if self.limits.max_iops != 0 {
-            start = start
-                .max(self.commands.take(now, Span::from_ps(SECOND_PS / u64::from(self.limits.max_iops))));
+    pub(crate) fn start(&self, now: Time, blocks: u32) -> Time {
+        let commands = self.of_command().map_or(now, |cost| self.commands.start(now, cost));
+        let bytes = self.of_bytes(blocks).map_or(now, |cost| self.bytes.start(now, cost));
+        commands.max(bytes)
+    }
+
+    /// Charges a command that moves `blocks` and starts at `at`.
+    #[inline]
+    pub(crate) fn charge(&mut self, at: Time, blocks: u32) {
+        if let Some(cost) = self.of_command() {
+            self.commands.charge(at, cost);
         }
-        if self.limits.max_bytes_per_s != 0 {
-            let bytes = u64::from(blocks) * u64::from(BLOCK_BYTES);
-            start = start.max(self.bytes.take(now, Span::transfer(bytes, self.limits.max_bytes_per_s)));
+        if let Some(cost) = self.of_bytes(blocks) {
+            self.bytes.charge(at, cost);
         }
-        start
+    }
+
+    /// What a command costs of the first limit.
+    fn of_command(&self) -> Option<Span> {
+        SECOND_PS.checked_div(u64::from(self.limits.max_iops)).map(Span::from_ps)
+    }
+
+    /// What so many blocks cost of the second limit.
+    fn of_bytes(&self, blocks: u32) -> Option<Span> {
+        let bytes = u64::from(blocks) * u64::from(BLOCK_BYTES);
+        let rate = self.limits.max_bytes_per_s;
+        (rate != 0).then(|| Span::transfer(bytes, rate))
     }
 }
 
@@ -70,6 +89,14 @@ impl Rate {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Rate {
+        fn take(&mut self, now: Time, blocks: u32) -> Time {
+            let start = self.start(now, blocks);
+            self.charge(start, blocks);
+            start
+        }
+    }
 
     proptest! {
         /// Against a bucket that is filled drop by drop: no command starts before its tokens are there,

@@ -22,7 +22,7 @@ impl Ssd {
         let doomed: Vec<u32> =
             self.commands.iter().filter(|(_, command)| command.queue == key).map(|(id, _)| id).collect();
         for id in doomed {
-            self.orphan(id);
+            self.orphan(now, id);
         }
         self.drop_effects_of(now, key);
         for other in others {
@@ -39,10 +39,10 @@ impl Ssd {
 
     /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers
     /// are answered.
-    fn orphan(&mut self, id: u32) {
+    fn orphan(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         let Some(permit) = command.permit.take() else { return };
-        let is_idle = command.pending == 0;
+        let (is_idle, vid) = (command.pending == 0, command.vid);
         let work = std::mem::replace(&mut command.work, Work::AwaitEvent);
         self.forfeit(permit);
         let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
@@ -70,11 +70,8 @@ impl Ssd {
             | Work::Map { buffer, .. } => held = Some(buffer),
             Work::Fence { .. } => self.admin.drop_fence(id),
             Work::Change => self.admin.drop_change(id),
-            Work::MakeDurable(_)
-            | Work::AwaitEvent
-            | Work::Delayed { .. }
-            | Work::Abort
-            | Work::Orphan { .. } => {}
+            Work::Delayed { turn, .. } => self.leave_line(now, vid, turn),
+            Work::MakeDurable(_) | Work::AwaitEvent | Work::Abort | Work::Orphan { .. } => {}
         }
         if let Some(command) = self.commands.get_mut(id) {
             command.work = Work::Orphan { blocks: kept, buffer: held };

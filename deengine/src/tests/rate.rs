@@ -97,7 +97,8 @@ fn other_volumes_do_not_wait() {
 
 #[test]
 fn a_write_waits_and_is_judged_when_its_time_has_come() {
-    let mut harness = limited(Harness::new(), Limits { max_iops: 5, max_bytes_per_s: 0 });
+    let limits = Limits { max_iops: 5, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
     let mut ids = Vec::new();
     for _ in 0..3 {
         let sqe = harness.io(io::WRITE, WRITER, 0, 1);
@@ -107,14 +108,15 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
     assert_eq!(harness.next_event(), Some(harness.now + Span::from_ms(200)));
     // A change of rights does not wait for commands that have not begun.
     let mut next = entry(LIMITED);
-    (next.version, next.writer) = (2, Some(client(8)));
+    (next.version, next.writer, next.limits) = (2, Some(client(8)), limits);
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);
-    let end = harness.now + Span::from_ms(200);
-    harness.step_to(end);
-    assert_eq!(refusal(&harness.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
     let abort = Sqe { cdw10: (u32::from(ids[2]) << 16 | 1).into(), ..sqe(admin::ABORT) };
     assert_eq!(harness.run(QueueKey(70), abort).dw0.get(), 0);
     assert_eq!(refusal(&harness.take(WRITER, ids[2]).unwrap()), Some(Refusal::AbortRequested));
+    assert!(harness.take(WRITER, ids[1]).is_none(), "its time has not come");
+    let end = harness.now + Span::from_ms(200);
+    harness.step_to(end);
+    assert_eq!(refusal(&harness.take(WRITER, ids[1]).unwrap()), Some(Refusal::LeaseHeldByOther));
     assert_eq!(harness.in_flight(), 0);
 }
 
@@ -141,6 +143,74 @@ fn a_delayed_command_dies_with_its_queue() {
     assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (0, 2));
     harness.advance(Span::from_ms(5000));
     assert_eq!(harness.in_flight(), 0);
+}
+
+/// One command a second, and `count` reads of the writer; `count - 1` of them wait.
+fn crowded(count: u32) -> Harness {
+    let mut harness = limited(Harness::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
+    for _ in 0..count {
+        let sqe = harness.io(io::READ, WRITER, 0, 1);
+        harness.submit(WRITER, of_limited(sqe));
+    }
+    assert_eq!(harness.in_flight(), count as usize - 1);
+    harness
+}
+
+/// A read of the other client on the limited volume.
+fn read_beside(harness: &mut Harness) -> u16 {
+    let sqe = harness.io(io::READ, READER, 0, 1);
+    harness.submit(READER, of_limited(sqe))
+}
+
+fn assert_read_by(harness: &mut Harness, cid: u16, ms: u64) {
+    harness.advance(Span::from_ms(ms));
+    let cqe = harness.take(READER, cid).expect("its turn has come");
+    assert_eq!(refusal(&cqe), None);
+}
+
+#[test]
+fn commands_of_a_closed_queue_cost_the_volume_nothing_and_others_move_up() {
+    let mut harness = crowded(60);
+    let behind = read_beside(&mut harness);
+    harness.memory.remove(&WRITER);
+    harness.close_queue(harness.now, WRITER);
+    let later = read_beside(&mut harness);
+    assert_read_by(&mut harness, behind, 1000);
+    harness.advance(Span::from_ms(900));
+    assert!(harness.take(READER, later).is_none(), "one a second");
+    assert_read_by(&mut harness, later, 100);
+}
+
+#[test]
+fn an_aborted_command_costs_the_volume_nothing_and_others_move_up() {
+    let mut harness = limited(Harness::new(), Limits { max_iops: 1, max_bytes_per_s: 0 });
+    let mut ids = Vec::new();
+    for _ in 0..9 {
+        let sqe = harness.io(io::READ, WRITER, 0, 1);
+        ids.push(harness.submit(WRITER, of_limited(sqe)));
+    }
+    let behind = read_beside(&mut harness);
+    for cid in &ids[1..] {
+        let abort = Sqe { cdw10: (u32::from(*cid) << 16 | 1).into(), ..sqe(admin::ABORT) };
+        assert_eq!(harness.run(QueueKey(70), abort).dw0.get(), 0);
+        assert_eq!(refusal(&harness.take(WRITER, *cid).unwrap()), Some(Refusal::AbortRequested));
+    }
+    assert_read_by(&mut harness, behind, 1000);
+}
+
+#[test]
+fn commands_that_are_refused_at_their_turn_cost_the_volume_nothing() {
+    let limits = Limits { max_iops: 1, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
+    for _ in 0..9 {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+        harness.submit(WRITER, of_limited(sqe));
+    }
+    let behind = read_beside(&mut harness);
+    let mut next = entry(LIMITED);
+    (next.version, next.writer, next.limits) = (2, Some(client(8)), limits);
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);
+    assert_read_by(&mut harness, behind, 1000);
 }
 
 #[test]

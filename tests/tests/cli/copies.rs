@@ -141,6 +141,30 @@ fn a_refused_copy_says_why_and_leaves_nothing() {
     });
 }
 
+/// The lock is what a copy holds on its partial file, as long as it writes.
+#[test]
+fn a_copy_into_a_file_that_another_copy_writes_is_refused() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let up = Up::start(&["--ssds", "2"]);
+        let data = pattern(5, 50_000);
+        up.cp(&[&file(&folder, "data", &data), "gn://v"]).worked();
+        let out = folder.path().join("out").display().to_string();
+        let partial = file(&folder, "out.gnstor-partial", &pattern(6, 90_000));
+        let other = std::fs::File::open(&partial).unwrap();
+        other.lock().unwrap();
+        up.cp(&["gn://v", &out]).failed(&["another copy is writing", &partial]);
+        assert!(std::fs::read(&partial).unwrap() == pattern(6, 90_000), "its data was changed");
+        assert!(!Path::new(&out).exists());
+        // The other copy was killed.
+        drop(other);
+        up.cp(&["gn://v", &out]).worked();
+        assert!(std::fs::read(&out).unwrap() == data, "something of the killed copy is left");
+        nothing_partial(&folder);
+        up.end("-TERM");
+    });
+}
+
 #[test]
 fn copies_go_through_pipes() {
     within(BUILD_LIMIT, || {

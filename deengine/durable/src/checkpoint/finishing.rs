@@ -3,10 +3,9 @@
 
 use super::WRITING;
 use crate::durable::{Durable, UpdateNumber};
-use crate::error::{DurableError, Patience, end_sync};
+use crate::error::{DurableError, Patience, Running, end_sync};
 use crate::header::Slot;
 use crate::journal::Journal;
-use gnstor_flash::SyncTicket;
 use std::task::Poll;
 
 /// A checkpoint that is whole and not in the header yet.
@@ -22,7 +21,7 @@ pub struct Finishing {
 #[derive(Debug)]
 pub(super) enum Stage {
     /// A sync of its bytes is running.
-    Content(SyncTicket),
+    Content(Running),
     /// The checkpoint's bytes are durable.
     Written,
     /// The header is being changed.
@@ -62,8 +61,8 @@ impl Finishing {
     }
 
     pub(super) fn advance(&mut self, patience: Patience) -> Result<Poll<()>, DurableError> {
-        if let Stage::Content(ticket) = self.stage {
-            if end_sync(self.durable.store(), ticket, patience, WRITING)?.is_pending() {
+        if let Stage::Content(sync) = self.stage {
+            if end_sync(self.durable.store(), sync, patience, WRITING)?.is_pending() {
                 return Ok(Poll::Pending);
             }
             self.stage = Stage::Written;

@@ -39,12 +39,14 @@ impl Journal {
         self.durable_area.mark_running()?;
         // When the host loses its power, any write since the last sync may be there: also a journal page
         // without the data that it names.
+        let lost_before = self.store().lost_writes();
         match start_barrier(self.store(), DATA)? {
             Started::NotNeeded => {}
             Started::Ended => self.syncs.data += 1,
             Started::Running(ticket) => {
                 self.syncs.data += 1;
-                self.flushing = Some(Flushing::Data { ticket, upto, force });
+                let sync = Running { ticket, lost_before };
+                self.flushing = Some(Flushing::Data { sync, upto, force });
                 return Ok(());
             }
         }
@@ -67,11 +69,11 @@ impl Journal {
 
     fn advance_flush(&mut self, patience: Patience) -> Result<(), DurableError> {
         let Some(flushing) = self.flushing.take() else { return Ok(()) };
-        let (ticket, what) = match flushing {
-            Flushing::Data { ticket, .. } => (ticket, DATA),
-            Flushing::Pages { ticket, .. } => (ticket, PAGES),
+        let (sync, what) = match flushing {
+            Flushing::Data { sync, .. } => (sync, DATA),
+            Flushing::Pages { sync, .. } => (sync, PAGES),
         };
-        if end_sync(self.store(), ticket, patience, what)?.is_pending() {
+        if end_sync(self.store(), sync, patience, what)?.is_pending() {
             self.flushing = Some(flushing);
             return Ok(());
         }
@@ -91,6 +93,7 @@ impl Journal {
 
     /// Writes pages and starts their sync; the data that they name is durable.
     fn write_pages(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
+        let lost_before = self.store().lost_writes();
         let mut cursor = self.cursor();
         let mut batch = 0;
         loop {
@@ -111,10 +114,10 @@ impl Journal {
             }
         }
         self.write(&cursor, &mut batch)?;
-        let ticket = start_sync(self.store(), PAGES)?;
+        let sync = start_sync(self.store(), lost_before, PAGES)?;
         self.syncs.journal += 1;
-        match ticket {
-            Some(ticket) => self.flushing = Some(Flushing::Pages { ticket, cursor }),
+        match sync {
+            Some(sync) => self.flushing = Some(Flushing::Pages { sync, cursor }),
             None => self.end_flush(&cursor),
         }
         Ok(())

@@ -13,6 +13,7 @@ mod fuzz;
 mod journal;
 #[path = "../../../testing/long.rs"]
 mod long;
+mod lost;
 mod metadata;
 mod slow;
 mod voter;

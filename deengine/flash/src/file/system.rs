@@ -97,6 +97,10 @@ impl Store for FileStore {
         self.file.writer().wait(ticket)
     }
 
+    fn lost_writes(&self) -> u64 {
+        self.file.writer().losses()
+    }
+
     fn queued_bytes(&self) -> u64 {
         self.file.writer().queued_bytes()
     }

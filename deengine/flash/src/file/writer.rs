@@ -39,6 +39,8 @@ struct Shared {
     done: AtomicU64,
     /// Bytes of writes that the file does not have.
     bytes: AtomicU64,
+    /// Number of times that queued writes have failed.
+    losses: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +50,10 @@ struct Queue {
     is_writing: bool,
     /// Number of the last requested sync.
     asked: u64,
-    /// Syncs that have failed and whose callers have not asked yet.
+    /// The last syncs that have failed, in order: runs of tickets, each with its first error.
     failed: VecDeque<(RangeInclusive<u64>, Failure)>,
+    /// The last failed sync that is no longer in `failed`. Syncs up to it may have failed.
+    forgotten: u64,
     /// A write has failed since the last sync.
     lost: Option<Failure>,
     stop: bool,
@@ -77,8 +81,8 @@ impl From<Failure> for io::Error {
 impl Writer {
     pub(crate) fn new(file: Arc<File>, syncs: Arc<Syncs>) -> Self {
         let (queue, wake, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let (done, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Arc::new(Shared { file, syncs, queue, wake, ended, done, bytes });
+        let (done, bytes, losses) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Arc::new(Shared { file, syncs, queue, wake, ended, done, bytes, losses });
         Self { shared, thread: Mutex::new(None) }
     }
 
@@ -106,14 +110,15 @@ impl Writer {
         if self.shared.done.load(Ordering::Acquire) < ticket.0 {
             return Poll::Pending;
         }
-        let mut queue = self.shared.lock();
+        let queue = self.shared.lock();
         let failed = queue.failed.iter().find(|(tickets, _)| tickets.contains(&ticket.0));
-        let result = failed.map_or(Ok(()), |(_, failure)| Err(failure.clone().into()));
-        // Far fewer syncs run at a time.
-        while queue.failed.len() > MOST_FAILURES {
-            queue.failed.pop_front();
-        }
-        Poll::Ready(result)
+        Poll::Ready(match failed {
+            Some((_, failure)) => Err(failure.clone().into()),
+            None if ticket.0 <= queue.forgotten => {
+                Err(io::Error::other("syncs of that time have failed, and many more since"))
+            }
+            None => Ok(()),
+        })
     }
 
     pub(crate) fn wait(&self, ticket: SyncTicket) -> io::Result<()> {
@@ -129,6 +134,11 @@ impl Writer {
     /// Bytes of writes that the file does not have.
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of times that queued writes have failed. All writes before a sync that has ended are counted.
+    pub(crate) fn losses(&self) -> u64 {
+        self.shared.losses.load(Ordering::Acquire)
     }
 
     /// Waits until no write is queued. If one has failed, the next sync reports it.
@@ -151,8 +161,21 @@ impl Writer {
     }
 }
 
-/// Failed syncs that are remembered.
+/// Runs of failed syncs that are remembered.
 const MOST_FAILURES: usize = 64;
+
+impl Queue {
+    /// Remembers that the syncs `first` to `last` have failed. No failure is ever told as a success.
+    fn note_failed(&mut self, first: u64, last: u64, failure: Failure) {
+        match self.failed.back_mut() {
+            Some((run, _)) if run.end() + 1 == first => *run = *run.start()..=last,
+            _ => self.failed.push_back((first..=last, failure)),
+        }
+        while self.failed.len() > MOST_FAILURES {
+            self.forgotten = self.failed.pop_front().map_or(self.forgotten, |(run, _)| *run.end());
+        }
+    }
+}
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -183,7 +206,10 @@ impl Shared {
             queue = self.lock();
             queue.is_writing = false;
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            queue.lost = queue.lost.take().or(error);
+            if let Some(failure) = error {
+                self.losses.fetch_add(1, Ordering::Release);
+                queue.lost.get_or_insert(failure);
+            }
             self.ended.notify_all();
             if asked == done {
                 continue;
@@ -196,7 +222,7 @@ impl Shared {
             };
             queue = self.lock();
             if let Err(failure) = result {
-                queue.failed.push_back((done + 1..=asked, failure));
+                queue.note_failed(done + 1, asked, failure);
             }
             self.done.store(asked, Ordering::Release);
             self.ended.notify_all();

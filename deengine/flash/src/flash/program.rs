@@ -6,13 +6,13 @@ use crate::frames::Frame;
 use crate::geometry::{Block, Ppa, Unit};
 use crate::power::Step;
 use crate::record::{Oob, State};
-use crate::types::{EraseFailed, ProgramFailed};
+use crate::types::{NotErased, ProgramFailed};
 use gnstor_proto::placement::mix64;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-/// Times that other threads get to run before a pin counts as leaked.
-const PATIENCE: u32 = 1 << 18;
+/// Times that other threads get to run before an erase is put off. The caller holds a lock meanwhile.
+const PATIENCE: u32 = 1 << 8;
 
 /// A unit between its first page and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,15 +211,18 @@ impl Flash {
     /// Without power the call does nothing.
     ///
     /// # Errors
-    /// If the erase failed. Then all pages of the block are damaged.
+    /// If the erase failed; then all pages of the block are damaged. Or if a page stays pinned; then nothing
+    /// has changed.
     ///
     /// # Panics
-    /// If a page stays pinned, or if a page is buffered although no program of it has failed.
-    pub fn erase(&self, block: Block) -> Result<(), EraseFailed> {
+    /// If a page is buffered although no program of it has failed.
+    pub fn erase(&self, block: Block) -> Result<(), NotErased> {
         if self.power.is_cut() {
             return Ok(());
         }
-        self.wait_for_passers_by(block);
+        if !self.is_left_by_readers(block) {
+            return Err(NotErased::Pinned(block));
+        }
         let mut inner = self.lock();
         let mut rows = self.next_row(block);
         for (row, unit) in (0..).zip(self.geometry.units_of(block)) {
@@ -240,7 +243,7 @@ impl Flash {
             }
             self.set_next_row(block, self.geometry.rows());
             self.note_change();
-            return Err(EraseFailed(block));
+            return Err(NotErased::Failed(block));
         }
         match self.power.step() {
             Step::Whole => {
@@ -257,15 +260,15 @@ impl Flash {
     }
 
     /// A reader that looked a page up before it was unmapped may pin it for a moment, until it has checked
-    /// the map again. No other reader may have a pin now.
-    fn wait_for_passers_by(&self, block: Block) {
+    /// the map again. The moment is long if its thread loses its CPU. Returns whether no reader has a pin.
+    fn is_left_by_readers(&self, block: Block) -> bool {
         for _ in 0..PATIENCE {
             if !self.is_pinned(block) {
-                return;
+                return true;
             }
             std::thread::yield_now();
         }
-        panic!("{block:?} is erased while a reader has it pinned");
+        false
     }
 
     fn tear_erase(&self, pages: impl Iterator<Item = Ppa>, seed: u64) {

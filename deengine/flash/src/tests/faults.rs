@@ -59,7 +59,7 @@ fn a_failed_erase_leaves_nothing_that_looks_like_data() {
     program(&flash, Unit(0), 10);
     program(&flash, Unit(4), 20);
     faults.fail_erase(Block(0));
-    assert_eq!(flash.erase(Block(0)), Err(EraseFailed(Block(0))));
+    assert_eq!(flash.erase(Block(0)), Err(NotErased::Failed(Block(0))));
     for page in (0..4).chain(16..20).map(Ppa) {
         assert_eq!(flash.page(page), PageState::Damaged);
         assert_eq!(flash.key(page), None);

@@ -292,13 +292,16 @@ fn nothing_is_placed_on_a_bad_block() {
 }
 
 #[test]
-#[should_panic(expected = "while a reader has it pinned")]
 fn a_block_with_a_pin_is_not_erased() {
     let _deadline = crate::tests::deadline();
     let flash = ram();
     program(&flash, Unit(0), 1);
     flash.pin(Ppa(3));
-    _ = flash.erase(Block(0));
+    assert_eq!(flash.erase(Block(0)), Err(NotErased::Pinned(Block(0))));
+    assert!(matches!(flash.page(Ppa(0)), PageState::Programmed(_)), "nothing has changed");
+    flash.unpin(Ppa(3));
+    assert_eq!(flash.erase(Block(0)), Ok(()));
+    assert_eq!(flash.page(Ppa(0)), PageState::Erased);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
 use super::*;
+use crate::file::Writer;
 use crate::store::{Started, SyncTicket};
 use std::time::{Duration, Instant};
 
@@ -135,4 +136,37 @@ fn an_open_waits_for_requests_that_a_killed_process_left_in_the_kernel() {
         assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
         drop(file);
     });
+}
+
+/// The thread has a file that it may not write, so each queued write fails, and each sync works.
+fn unwritable() -> (tempfile::TempDir, Writer) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("read-only");
+    std::fs::write(&path, [0; 4096]).unwrap();
+    let file = Arc::new(std::fs::File::open(&path).unwrap());
+    (folder, Writer::new(file, Arc::default()))
+}
+
+fn sync(writer: &Writer) -> SyncTicket {
+    match writer.sync().unwrap() {
+        Started::Running(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_failed_sync_is_told_however_many_have_failed_since() {
+    let _deadline = crate::tests::deadline();
+    let (_folder, writer) = unwritable();
+    let mut lost = Vec::new();
+    for _ in 0..200 {
+        writer.write(0, &[1; 512]).unwrap();
+        let failed = sync(&writer);
+        writer.wait(failed).unwrap_err();
+        writer.wait(sync(&writer)).unwrap();
+        lost.push(failed);
+    }
+    for ticket in lost {
+        assert!(matches!(writer.poll(ticket), Poll::Ready(Err(_))), "{ticket:?} has failed");
+    }
 }

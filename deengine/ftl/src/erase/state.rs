@@ -11,6 +11,8 @@ pub(crate) struct Erasures {
     pub(in crate::erase) emptied: Vec<Superblock>,
     /// The superblock whose erase has begun.
     pub(in crate::erase) running: Option<Erasing>,
+    /// A late reader has the next block pinned.
+    pub(in crate::erase) awaits_reader: bool,
     /// More erases wait, and only time prevents the next one.
     pub(in crate::erase) has_more: bool,
 }

@@ -77,6 +77,42 @@ fn a_pinned_page_survives_until_it_is_unpinned() {
     churn(&mut harness, 4, 2_000, 600);
 }
 
+/// A reader looked a page up before its block was written again, pins the page for a moment, and loses its
+/// CPU.
+#[test]
+fn a_reader_that_is_late_delays_an_erase_and_ends_nothing() {
+    let _deadline = crate::tests::deadline();
+    let mut harness = Harness::new(600, false, 9);
+    let mut step = 0;
+    while !harness.ftl().lock().erasures.is_running() {
+        step += 1;
+        assert!(step < 10_000, "an erase takes several steps");
+        assert!(harness.write((vid(1), u32::try_from(mix64(step) % 600).unwrap()), 1));
+        harness.tick();
+    }
+    let geometry = harness.ftl().flash().geometry().clone();
+    // The last page of each superblock is on its last block, which is erased last.
+    let late: Vec<Ppa> = {
+        let inner = harness.ftl().lock();
+        inner.erasures.iter().map(|of| Ppa((of.0 + 1) * geometry.superblock_pages() - 1)).collect()
+    };
+    late.iter().for_each(|page| harness.ftl().flash().pin(*page));
+    let erases = harness.ftl().stats().erases;
+    for _ in 0..20 {
+        harness.tick();
+    }
+    assert!(harness.ftl().lock().erasures.is_running(), "it waits for the reader");
+    assert_eq!(harness.ftl().stats().erases, erases);
+    assert!(harness.ftl().next_event(harness.now) < Time::NEVER, "the erase is tried again");
+    late.iter().for_each(|page| harness.ftl().flash().unpin(*page));
+    harness.pass(Span::from_ms(20));
+    for _ in 0..100 {
+        harness.tick();
+    }
+    assert!(!harness.ftl().lock().erasures.is_running() && harness.ftl().stats().erases > erases);
+    harness.check(harness.last(), "after an erase that waited");
+}
+
 #[test]
 fn cold_data_is_moved_when_wear_spreads() {
     let _deadline = crate::tests::deadline();

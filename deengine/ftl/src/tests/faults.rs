@@ -25,50 +25,6 @@ fn failed_programs_lose_nothing() {
     harness.check(last, "after a restart");
 }
 
-#[test]
-fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
-    let _deadline = crate::tests::deadline();
-    let mut harness = Harness::new(800, false, 2);
-    for vba in 0..800 {
-        assert!(harness.write((vid(1), vba), 1));
-    }
-    let target = |sequence| Target {
-        vid: vid(1),
-        generation: 1,
-        vba: 3,
-        stamp: Stamp { lease_epoch: 9, sequence },
-        only_mapped: false,
-        fills: false,
-    };
-    for sequence in 1..100_000u64 {
-        if sequence % 40 == 0 {
-            harness.config.faults.fail_program(1);
-        }
-        let frame = harness.ftl().take_frame().unwrap();
-        match harness.ftl().commit(harness.now, harness.now, &target(sequence), &[NewBlock { frame, sum: 0 }])
-        {
-            Ok(_) => {}
-            Err(CommitError::Stalled) => {
-                harness.ftl().give_frame(frame);
-                harness.tick();
-            }
-            Err(CommitError::Full | CommitError::Failing | CommitError::Unmapped) => {
-                panic!("the same blocks again and again")
-            }
-            Err(CommitError::WornOut) => {
-                harness.ftl().give_frame(frame);
-                harness.history.remove(&(vid(1), 3));
-                assert!(harness.ftl().health().worn_out);
-                for vba in (0..800).filter(|vba| *vba != 3) {
-                    assert!(harness.read((vid(1), vba)).is_some(), "reads go on");
-                }
-                return;
-            }
-        }
-    }
-    panic!("never worn out: {:?} {:?}", harness.ftl().stats(), harness.ftl().health());
-}
-
 /// Other SSDs compare stamp and sum, and would take another one for another content.
 #[test]
 fn a_page_that_cannot_be_read_when_it_is_moved_keeps_stamp_and_sum_and_reads_as_nothing_else() {

@@ -23,6 +23,7 @@ mod rotten_records;
 mod slow_disk;
 #[path = "../../../testing/slow_store.rs"]
 mod slow_store;
+mod worn;
 
 use crate::config::FtlConfig;
 use crate::layer::Ftl;

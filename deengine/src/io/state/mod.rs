@@ -11,6 +11,7 @@ use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
 use delays::Delays;
+pub(in crate::io) use delays::Waiting;
 use gnstor_base::controller::{Effect, Remote};
 use gnstor_flash::{Frame, Ppa, Ticket};
 use gnstor_ftl::{Extent, NewBlock};
