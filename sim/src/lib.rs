@@ -9,9 +9,9 @@
 //!     slots, split, placement, stamps, gate --capsules-------> RcTransport: RC order, acks, link's time
 //!            <------------------ responses, tokens of blocks--  Worker: firmware, translation layer, flash
 //! ```
-//! What it does not do: it moves no data, only a token for each block. It has no daemon, no Keep Alive and no
-//! faults. The time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
-//! figures.
+//! That is `gnstor sim scale`. It moves no data, only a token for each block. It has no daemon, no Keep Alive
+//! and no faults: [`survive`] has these, and real data. The time of the GPU itself is not modelled.
+//! `docs/simulator.md` says what that means for the figures.
 //!
 //! | module | what |
 //! |---|---|
@@ -21,6 +21,7 @@
 //! | [`initiator`] | the twin of the device headers |
 //! | `client`, [`load`] | the initiator's connections, and what it is to do |
 //! | [`scale`] | `gnstor sim scale`: many worlds, one table |
+//! | [`survive`] | `gnstor sim survive`: arrays with faults, and checkers |
 
 pub mod agenda;
 mod bound;

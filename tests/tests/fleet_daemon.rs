@@ -309,6 +309,41 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
     });
 }
 
+/// Its lease is over long before the daemon is back, and an SSD that was restarted has its entry from its file.
+#[test]
+fn writes_go_on_without_a_daemon_for_longer_than_their_lease_and_beside_an_ssd_that_is_restarted() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let guest = Guest::connect(&array.daemon(), "writer");
+        volume(&guest.client, "v", BYTES as u64, 2);
+        let file = guest.client.open_for("v", Rights::Write, Duration::from_secs(1)).unwrap();
+        file.write_at(0, &pattern(7, BYTES)).unwrap();
+        let at = array.stop_daemon();
+        let gone = Instant::now();
+        let mut data = Vec::new();
+        let write = |data: &mut Vec<u8>, round| {
+            *data = pattern(round, BYTES);
+            file.write_at(0, data).expect("a write without a daemon");
+        };
+        for round in 0.. {
+            write(&mut data, round);
+            if gone.elapsed() > Duration::from_secs(3) {
+                break;
+            }
+        }
+        array.kill(3);
+        array.restart(3);
+        (100..110).for_each(|round| write(&mut data, round));
+        array.start_daemon(at);
+        // It has seen nothing of all this.
+        write(&mut data, 110);
+        let reader = Guest::connect(&array.daemon(), "reader");
+        holds(&reader, "v", &data);
+        drop((file, reader, guest));
+        array.end();
+    });
+}
+
 /// The SSD that is back takes part in each write, under a new incarnation, and no call fails meanwhile.
 #[test]
 fn a_killed_ssd_that_starts_again_gets_its_places_while_a_client_writes() {

@@ -191,11 +191,14 @@ impl Core {
         let drift_ms = self.config.drift_ms;
         // SSDs that are away get the entry when they are back.
         let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
-        let is_enough_for_a_reader = || round.some_took() && is_on_all_others();
+        let is_enough = || round.some_took() && is_on_all_others();
+        // Of a lease that goes on an SSD that is away need not know. Without this no lease would be renewed
+        // beside an SSD that stays absent.
+        let may_do_without =
+            |is_known: bool| matches!(then, Then::OpenedRead { everywhere } if is_known || !everywhere);
         let is_known = self.is_known(&round);
         let suffices = round.failed.is_empty()
-            || matches!(then, Then::OpenedRead { everywhere } if is_known || !everywhere)
-                && is_enough_for_a_reader();
+            || (may_do_without(is_known) || matches!(then, Then::Renewed)) && is_enough();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);

@@ -2,7 +2,7 @@
 //! The daemon makes the next map when an SSD is lost or comes back with other content.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, config, create, delete, read, refused, release, write};
+use crate::bench::{Bench, config, create, delete, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
@@ -171,6 +171,28 @@ fn the_only_copy_of_a_volume_of_one_replica_is_absent_and_comes_back() {
     assert_eq!(states(&bench), [State3::In; 4]);
     bench.ask(create("b")).unwrap();
     assert_eq!(bench.array.agreed().len(), 3);
+}
+
+/// The writer renews each third of its lease, and another client opens the volume.
+#[test]
+fn a_lease_is_renewed_beside_an_ssd_that_stays_absent_and_other_opens_do_not_end_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("one", 1)).unwrap();
+    bench.ask(write("a", 5, 1_000)).unwrap();
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    assert_eq!(states(&bench)[3], State3::Absent);
+    let seen = |bench: &Bench| {
+        let table = bench.array.ssd(0).table.clone();
+        table.into_values().find(|entry| entry.name == "a").expect("it is there")
+    };
+    for _ in 0..10 {
+        bench.run_for(300);
+        bench.ask(renew("a", 5, seen(&bench).lease_epoch, 1_000)).unwrap();
+    }
+    bench.ask(read("a", 6)).unwrap();
+    assert!(seen(&bench).writer.is_some() && seen(&bench).lease_ms > 500, "{:?}", seen(&bench));
 }
 
 /// The lost SSD was stopped in order, and voters have heard its goodbye.

@@ -96,10 +96,15 @@ impl Rules {
             return Time::NEVER;
         }
         let volume = self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref);
-        let until = volume.map_or(Time::ZERO, |volume| volume.lease_until.min(lease_end));
+        let has_voters = self.has_voters();
+        let until = volume.map_or(Time::ZERO, |volume| volume.writes_until(has_voters).min(lease_end));
         #[cfg(test)]
         let until = until.before(self.early);
         until
+    }
+
+    fn has_voters(&self) -> bool {
+        self.fleet.as_deref().is_some_and(Fleet::has_voters)
     }
 
     /// Whether the write may touch only blocks that are mapped, as an SSD of their group is full (rule 15).
@@ -174,7 +179,9 @@ impl Rules {
                 return Err(Refusal::NotAReader.into());
             }
             Verb::Read | Verb::Compare => {}
-            Verb::Write | Verb::Trim => volume.check_writer(now, client, request.stamp.lease_epoch)?,
+            Verb::Write | Verb::Trim => {
+                volume.check_writer(now, client, request.stamp.lease_epoch, fleet.has_voters())?;
+            }
         }
         if u64::from(vba >> entry.chunk_shift) != last >> entry.chunk_shift {
             return Err(Refusal::InvalidField.into());

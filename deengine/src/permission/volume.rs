@@ -115,9 +115,22 @@ impl VolumeRules {
         self.entry.unsettled || has_writer && self.entry.writer != Some(client)
     }
 
-    pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {
+    /// Until when the entry allows its writer to write. In an array with voters the daemon alone ends a write
+    /// lease, by another entry (rule 8a). An SSD that does not hear the daemon is dropped from the map, and
+    /// serves nothing then (rule 2a).
+    pub(super) fn writes_until(&self, has_voters: bool) -> Time {
+        if has_voters && self.entry.writer.is_some() { Time::NEVER } else { self.lease_until }
+    }
+
+    pub(super) fn check_writer(
+        &self,
+        now: Time,
+        client: ClientId,
+        lease_epoch: u32,
+        has_voters: bool,
+    ) -> Result<(), Refused> {
         let refusal = if self.entry.writer == Some(client) {
-            if lease_epoch == self.entry.lease_epoch && runs(self.lease_until, now) {
+            if lease_epoch == self.entry.lease_epoch && runs(self.writes_until(has_voters), now) {
                 return Ok(());
             }
             if lease_epoch == self.entry.lease_epoch && self.recalled {
@@ -125,7 +138,8 @@ impl VolumeRules {
             }
             Refusal::LeaseExpired
         } else if self.former_writer == Some(client) {
-            if self.lease_runs(now) { Refusal::LeaseHeldByOther } else { Refusal::LeaseExpired }
+            let other_writes = self.entry.writer.is_some() && runs(self.writes_until(has_voters), now);
+            if other_writes { Refusal::LeaseHeldByOther } else { Refusal::LeaseExpired }
         } else if self.readers.allow(client) {
             Refusal::ReadOnly
         } else {

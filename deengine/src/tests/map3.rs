@@ -53,7 +53,7 @@ impl Harness {
         self.refused(key, sqe)
     }
 
-    fn write_at(&mut self, vba: u32) -> Option<Refusal> {
+    pub(super) fn write_at(&mut self, vba: u32) -> Option<Refusal> {
         refusal(&self.write(vba, &[1]))
     }
 }

@@ -8,6 +8,7 @@ mod links;
 mod opening;
 mod peers;
 mod rolled_back;
+mod writes;
 
 use super::map3::{At, one_group};
 use super::*;

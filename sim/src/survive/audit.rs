@@ -29,15 +29,19 @@ impl World {
     /// The first thing that is wrong with a volume.
     pub(super) fn audit_volume(&self, entry: &VolumeEntry) -> Option<String> {
         let map = self.newest_map()?;
-        let tables = self.nodes.iter().filter_map(|node| {
+        let is_settled = self.history.settles && self.is_settled(entry);
+        let blocks = u32::try_from(entry.capacity_blocks).expect("small");
+        (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
+    }
+
+    /// Whether no SSD knows of a writer of the volume, or that its copies may differ. A client that was
+    /// killed holds its lease until another one wants it.
+    pub(super) fn is_settled(&self, entry: &VolumeEntry) -> bool {
+        let mut tables = self.nodes.iter().filter_map(|node| {
             let entries = node.worker()?.ssd().volume_entries();
             entries.get(&entry.vid).filter(|kept| kept.generation == entry.generation).cloned()
         });
-        // A client that was killed holds its lease until another one wants it. Until then copies may differ.
-        let is_settled =
-            self.history.settles && tables.into_iter().all(|kept| kept.writer.is_none() && !kept.unsettled);
-        let blocks = u32::try_from(entry.capacity_blocks).expect("small");
-        (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
+        tables.all(|kept| kept.writer.is_none() && !kept.unsettled)
     }
 
     /// What an SSD keeps of a block.
@@ -54,9 +58,16 @@ impl World {
         let members = map.replicas(group, entry.replicas).map(|member| member.ssd);
         let copies: Vec<(u16, Kept)> = members.filter_map(|ssd| Some((ssd, kept(ssd)?))).collect();
         let rotten = copies.iter().find_map(|(ssd, _)| self.rotten(entry, vba, *ssd));
-        if let Some(rotten) = rotten.filter(|_| !self.may_stay_rotten(map, entry, vba)) {
-            return Some(rotten);
+        let may_stay = rotten.is_none() || self.may_stay_rotten(map, entry, vba);
+        if !may_stay {
+            return rotten;
         }
+        // A copy whose record has rotted, and may stay so, says nothing.
+        let is_wrong = |(ssd, _): &(u16, Kept)| self.rotten(entry, vba, *ssd).is_some();
+        let copies: Vec<(u16, Kept)> = match rotten {
+            Some(_) => copies.into_iter().filter(|copy| !is_wrong(copy)).collect(),
+            None => copies,
+        };
         // The first decides.
         let first = map.first(group, entry.replicas)?;
         let (_, copy) = copies.iter().copied().find(|(ssd, _)| *ssd == first)?;
@@ -79,7 +90,9 @@ impl World {
         let is_one = tags.iter().any(|(stamp, tag)| match (reads_as(copy), tag) {
             (None, None) => true,
             (Some((held, sum)), Some(tag)) => {
-                held == *stamp && sum == block_sum(&super::history::data_of(*tag))
+                // A copy of a block whose record had rotted has no stamp.
+                (held == *stamp || held == Stamp::default())
+                    && sum == block_sum(&super::history::data_of(*tag))
             }
             _ => false,
         });

@@ -7,6 +7,7 @@
 use crate::dice::Dice;
 use crate::survive::daemon::Daemon;
 use crate::survive::history::Life;
+use crate::survive::leave::Leaving;
 use crate::survive::rot::CopyOf;
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
@@ -36,6 +37,8 @@ pub(super) enum Ending {
     Stay(u16),
     /// The clock of the daemon with this number leaps.
     Leap(u64, Span),
+    /// An SSD that is stopped in order awaits that its goodbye is heard.
+    Leave(Leaving),
 }
 
 /// The faults of a world.
@@ -143,6 +146,7 @@ impl World {
                 Ending::Die(client, until) => self.client_dies(client, until),
                 Ending::Cut(ssd, until) => self.power_is_cut(ssd, until),
                 Ending::Stay(ssd) => self.stays(ssd),
+                Ending::Leave(leaving) => self.leaves(leaving),
                 Ending::Leap(daemon, by) => self.leaps_in_wait(daemon, by),
             }
         }
@@ -205,6 +209,7 @@ impl World {
             TEAR => self.begin_tear(),
             17 => self.leap_any(),
             18 => self.rot_any(),
+            20 => self.stop_any(),
             LEAP_IN_WAIT => self.leap_in_wait(),
             _ => self.begin_storm(),
         };
@@ -313,23 +318,6 @@ impl World {
         Some(format!("client {client} is killed, for {} ms{beside}", span.as_ns() / 1_000_000))
     }
 
-    fn spoil_media(&mut self) -> Option<String> {
-        let ssd = self.any(self.nodes.len());
-        let ppm = [2_000, 20_000][self.chaos.dice.below(2) as usize];
-        let span = self.chaos.span(22);
-        let kinds = 1 + self.chaos.dice.below(7);
-        self.nodes[ssd].is_up().then_some(())?;
-        let rate = |bit: u32| if kinds >> bit & 1 == 1 { ppm } else { 0 };
-        self.nodes[ssd].bench.faults.set_rates(rate(0), rate(1), rate(2));
-        self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
-        self.post.stats.fault(Fault::Media);
-        let names = ["reads", "programs", "erases"];
-        let names: Vec<&str> =
-            (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
-        let ms = span.as_ns() / 1_000_000;
-        Some(format!("of a million {} of SSD {ssd} {ppm} fail, for {ms} ms", names.join(" and ")))
-    }
-
     /// Each SSD serves, and no change is under way, as the daemon tells an operator.
     pub(super) fn is_whole(&self) -> bool {
         let up = self.nodes.iter().all(|node| node.is_up() && node.still_until <= self.post.now);
@@ -371,6 +359,7 @@ impl World {
             match ending {
                 Ending::Start(ssd) => self.start(ssd),
                 Ending::NewDaemon => self.new_daemon(),
+                Ending::Leave(leaving) => self.stops(leaving),
                 Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
                 Ending::Tear(..) | Ending::Torn(..) => {}
                 Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) | Ending::Leap(..) => {}

@@ -9,12 +9,12 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `clock`, `watch` | the loop, starts and ends, clocks that run off, deadlines |
-//! | `chaos`, `power`, `storm`, `aimed`, `leap`, `operator` | the faults, and what the operator does |
-//! | `rest`, `drill`, `swap`, `rot`, `audit` | the end of a world |
+//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `operator` | the faults, and what the operator does |
+//! | `rest`, `drill`, `swap`, `rot`, `scrub`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
-//! | `history`, `deletes`, `reach`, `room`, `tap` | the checkers |
+//! | `history`, `deletes`, `reach`, `room`, `memory`, `tap` | the checkers |
 //! | `blocks`, `changes` | the data, and what maps change |
 //! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
 
@@ -33,7 +33,10 @@ mod driver;
 mod end;
 mod history;
 mod leap;
+mod leave;
 mod life;
+mod media;
+mod memory;
 mod node;
 mod operator;
 mod peers;
@@ -43,6 +46,7 @@ mod reach;
 mod rest;
 mod room;
 mod rot;
+mod scrub;
 mod shape;
 pub mod stats;
 mod storm;

@@ -16,7 +16,7 @@ use gnstor_base::controller::{
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Bench, Pace, Ssd, SsdConfig, SsdError, Worker};
-use gnstor_flash::{Power, RamStore};
+use gnstor_flash::{PageState, Power, Ppa, RamStore};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
@@ -63,6 +63,18 @@ pub(super) struct Node {
     pub(super) asked: Vec<Asked>,
     /// Connection requests that were answered.
     opened: Vec<(u32, Result<(), u16>)>,
+    /// Frames of its memory for data.
+    frames: u32,
+}
+
+/// What an SSD holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) commands: usize,
+    /// Frames that are not free, and have no page.
+    pub(super) lost_frames: u32,
+    pub(super) queues: usize,
+    pub(super) moves: usize,
 }
 
 impl Node {
@@ -94,7 +106,9 @@ impl Node {
             failed: BTreeMap::new(),
             asked: Vec::new(),
             opened: Vec::new(),
+            frames: 0,
         };
+        node.frames = frames(&ssd);
         node.begin(ssd);
         Ok(node)
     }
@@ -120,6 +134,17 @@ impl Node {
 
     pub(super) fn is_up(&self) -> bool {
         self.worker.is_some()
+    }
+
+    /// What it holds, if it runs.
+    pub(super) fn held(&self) -> Option<Held> {
+        let ssd = self.worker.as_ref()?.ssd();
+        Some(Held {
+            commands: ssd.in_flight(),
+            lost_frames: self.frames - frames(&ssd).min(self.frames),
+            queues: self.queues.len(),
+            moves: self.moves.values().map(Vec::len).sum::<usize>() + self.failed.len(),
+        })
     }
 
     /// The worker, for a look at media.
@@ -150,6 +175,21 @@ impl Node {
         self.bench.flash.as_ref().expect("in memory").after_power_cut(seed);
         self.bench.store.as_ref().expect("a store").after_power_cut(seed);
         Ok(())
+    }
+
+    /// It says goodbye, or asks whether that was heard.
+    pub(super) fn leave(&mut self, post: &mut Post) -> bool {
+        let shown = self.clock.shows(post.now);
+        let Some(worker) = &mut self.worker else { return true };
+        let is_heard = worker.leave(shown);
+        self.pump(post);
+        is_heard
+    }
+
+    /// Writes its contents out, as an SSD that is stopped in order. [`Self::stop`] then ends it. Returns
+    /// false if that failed.
+    pub(super) fn shut_down(&mut self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| worker.ssd().shut_down().is_ok())
     }
 
     /// It starts again.
@@ -327,6 +367,17 @@ impl Node {
             );
         }
     }
+}
+
+/// Frames that are free or have a page. A page whose record has rotted keeps its frame until it is erased.
+fn frames(ssd: &Ssd) -> u32 {
+    let flash = ssd.ftl().flash();
+    let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
+    let has_frame = |page: &u32| match flash.page(Ppa(*page)) {
+        PageState::Buffered(_) | PageState::Programmed(_) | PageState::Damaged => true,
+        PageState::Erased | PageState::Padding => false,
+    };
+    flash.free_frames() + u32::try_from((0..pages).filter(has_frame).count()).expect("pages")
 }
 
 fn region(regions: &[Arc<HostRegion>], local: LocalRef) -> &HostRegion {

@@ -48,6 +48,9 @@ impl World {
             return;
         }
         self.say(|| "all is at rest".into());
+        if !self.check_memory() {
+            return;
+        }
         self.audit();
         self.clients_read();
         let read = self.post.stats.of_path(Path::ReadDone);

@@ -17,7 +17,7 @@ use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The client id of the operator: clients have lower ones.
-const OPERATOR: u16 = 60_000;
+pub(super) const OPERATOR: u16 = 60_000;
 /// A deletion has ended on each SSD within this time, and interval of looks.
 const DELETES: Span = Span::from_ms(15_000);
 const LOOK: Span = Span::from_ms(250);

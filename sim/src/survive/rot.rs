@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bits of stored blocks flip. Of each block at least one copy stays good then. Clients read, and must never
-//! be given a rotten block. Later the operator orders a scrub, which must replace each of them.
+//! Bits of stored blocks flip, and of the records beside them. Of each block at least one copy stays good
+//! then. Clients read, and must never be given a rotten block. Later the operator orders a scrub, which must
+//! replace each of them.
 //!
 //! ```text
 //!   at rest   bits flip   clients read, 300 ms   scrub of all SSDs, 60 s   each copy matches its sum
@@ -8,24 +9,19 @@
 //!                                                                          whose other copies were dropped
 //! ```
 
-use crate::survive::stats::{Fault, Path};
+use crate::survive::stats::Fault;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
-use gnstor_daemon::core::Reply;
-use gnstor_daemon::core::request::Request;
 use gnstor_flash::PageState;
 use gnstor_ftl::Extent;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
-use gnstor_proto::scrub::{Order, ScrubState};
 use gnstor_proto::vendor::VolumeEntry;
 
 /// Clients read for so long.
 const READS: Span = Span::from_ms(300);
-/// A scrub of all SSDs has ended within this time.
-const SCRUBS: Span = Span::from_ms(60_000);
-/// Interval of the operator's questions, and how long each is waited for.
-const LOOK: Span = Span::from_ms(100);
+/// In one case of so many the bit is one of the record beside the page.
+const RECORDS: u32 = 8;
 
 /// Blocks that one fault looks at, at most.
 const MOST: u32 = 16;
@@ -57,7 +53,7 @@ impl World {
     }
 
     /// The copies of a block, whether they serve or fill.
-    fn copies(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> Vec<CopyOf> {
+    pub(super) fn copies(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> Vec<CopyOf> {
         let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
         let content = |ssd: u16| match map {
             AnyMap::Three(map) => map.ssds[usize::from(ssd)].incarnation,
@@ -129,7 +125,11 @@ impl World {
             let Extent::Page(page, _) = ftl.extent(entry.vid, entry.generation, vba) else { continue };
             let is_stored = matches!(ftl.flash().page(page), PageState::Programmed(_));
             ftl.unpin(page);
-            if is_stored {
+            if is_stored && self.shape.rots_records && bit.is_multiple_of(RECORDS) {
+                ftl.flash().rot_record(page, bit / RECORDS);
+                self.post.stats.fault(Fault::RotRecord);
+                flipped += 1;
+            } else if is_stored {
                 self.nodes[usize::from(ssd)].bench.faults.rot(page, bit);
                 self.post.stats.fault(Fault::Rot);
                 flipped += 1;
@@ -138,69 +138,19 @@ impl World {
         flipped
     }
 
-    /// The operator orders a scrub, and asks until each SSD has ended its.
-    fn scrub(&mut self) -> bool {
-        self.say(|| "the operator orders a scrub".into());
-        let most = self.post.now + SCRUBS;
-        let mut order = Some(Order::ScrubStart);
-        while self.history.violation.is_none() {
-            let said = self.asks(Request::Repair { order });
-            if let Some(Ok(Reply::Repairs(views))) = &said {
-                // A map without the SSD may stop its scrub. Then the operator orders another one.
-                let serving: Vec<u16> =
-                    (0..).take(self.nodes.len()).filter(|ssd| self.serves(*ssd)).collect();
-                let views: Vec<_> = views.iter().filter(|view| serving.contains(&view.ssd)).collect();
-                let states = views.iter().filter_map(|view| Some(view.says.as_ref().ok()?.state));
-                let states: Vec<ScrubState> = states.collect();
-                order = match states.contains(&ScrubState::Running) {
-                    true => None,
-                    false => Some(Order::ScrubStart),
-                };
-                // An SSD that has not answered has not ended its scrub.
-                let done = states.iter().filter(|state| **state == ScrubState::Done).count();
-                if order.is_some() && done == serving.len() {
-                    self.post.stats.path(Path::Scrubbed);
-                    let logs: Vec<_> = views.iter().filter_map(|view| view.says.clone().ok()).collect();
-                    logs.iter()
-                        .filter(|log| log.healed > 0)
-                        .for_each(|_| self.post.stats.path(Path::RotHealed));
-                    return true;
-                }
-            }
-            if self.post.now >= most {
-                let facts = format!("the operator was told {said:?}");
-                self.history.broken(self.post.now, "a scrub does not end", facts);
-            }
-        }
-        false
-    }
-
-    /// Whether the SSD serves any place. Without one it refuses to scrub.
-    fn serves(&self, ssd: u16) -> bool {
-        let map = self.newest_map();
-        map.is_some_and(|map| {
-            let mut places = (0..map.groups()).flat_map(|group| map.row(group).flatten().collect::<Vec<_>>());
-            places.any(|place| place.ssd == ssd && !place.filling)
-        })
-    }
-
-    /// The operator asks, and waits a little for the answer.
-    pub(super) fn asks(&mut self, request: Request) -> Option<crate::survive::wire::Called> {
-        let leader = self.leader()?.number;
-        let now = self.post.now;
-        let daemon = self.daemons.iter_mut().find(|of| of.number == leader)?;
-        let ticket = daemon.operator(now, request);
-        self.wake_daemons(now);
-        self.run(now + LOOK);
-        self.daemons.iter().find(|of| of.number == leader)?.answer(ticket).cloned()
-    }
-
     /// The first block of a volume of which a stored copy does not match its sum.
     pub(super) fn rotten(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> Option<String> {
         let worker = self.nodes[usize::from(ssd)].worker()?;
         let ssd_of = worker.ssd();
         let ftl = ssd_of.ftl();
-        let Extent::Page(page, sum) = ftl.extent(entry.vid, entry.generation, vba) else { return None };
+        let (page, sum) = match ftl.extent(entry.vid, entry.generation, vba) {
+            Extent::Page(page, sum) => (page, sum),
+            Extent::WrongKey => {
+                return Some(format!("block {vba}: the copy of SSD {ssd} has a wrong record"));
+            }
+            Extent::Unmapped | Extent::StaleGeneration => return None,
+        };
+        let is_sound = ftl.flash().is_sound(page);
         let mut bytes = [0; BLOCK_BYTES as usize];
         let frame = ftl.take_frame();
         let is_read = frame.is_some_and(|frame| {
@@ -210,7 +160,7 @@ impl World {
             is_read
         });
         ftl.unpin(page);
-        let is_good = is_read && gnstor_proto::checksum::block_sum(&bytes) == sum;
+        let is_good = is_sound && is_read && gnstor_proto::checksum::block_sum(&bytes) == sum;
         (!is_good).then(|| format!("block {vba}: the copy of SSD {ssd} does not match its sum"))
     }
 }

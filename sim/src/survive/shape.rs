@@ -12,6 +12,9 @@ mod later;
 
 use later::Later;
 
+/// Channels and dies of an SSD.
+const CHANNELS: u32 = 2;
+pub(super) const DIES: u32 = 4;
 /// Lanes of a client, at most.
 pub(super) const LANES: usize = 8;
 
@@ -59,6 +62,7 @@ pub(super) struct Odds {
     pub(super) last_lost: u32,
     pub(super) leap: u32,
     pub(super) rot: u32,
+    pub(super) stop: u32,
 }
 
 impl Odds {
@@ -79,12 +83,12 @@ impl Odds {
     }
 
     /// All kinds, by their numbers. Faults that are drawn where something happens have the odds 0.
-    pub(super) fn all(&self) -> [u32; 19] {
+    pub(super) fn all(&self) -> [u32; 21] {
         let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, .. } = *self;
-        let Self { late_data, hand_on, overtaken, drain, last_lost, leap, rot, .. } = *self;
+        let Self { late_data, hand_on, overtaken, drain, last_lost, leap, rot, stop, .. } = *self;
         [
             reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, late_data, hand_on,
-            overtaken, drain, last_lost, 0, leap, rot,
+            overtaken, drain, last_lost, 0, leap, rot, 0, stop,
         ]
     }
 
@@ -152,6 +156,8 @@ pub(super) struct Shape {
     pub(super) swaps: bool,
     /// When all is whole, bits of stored blocks flip, and the operator orders a scrub.
     pub(super) rots: bool,
+    /// Where bits flip, some are of the record beside a page.
+    pub(super) rots_records: bool,
     /// Clocks of SSDs and daemons run off by so many millionths, at most.
     pub(super) drift_ppm: u32,
     /// Calls with a request id are sent twice.
@@ -214,6 +220,7 @@ impl Shape {
             drills,
             swaps,
             rots: false,
+            rots_records: false,
             drift_ppm: 0,
             repeats: false,
             follows: true,
@@ -238,8 +245,8 @@ impl Shape {
         let name = if self.timed { "gnstor-980pro" } else { "null" };
         let mut preset = Preset::by_name(name).expect("it is built in");
         preset.shape = FlashShape {
-            channels: 2,
-            dies_per_channel: 2,
+            channels: CHANNELS,
+            dies_per_channel: DIES / CHANNELS,
             planes: 1,
             unit_pages: 4,
             sense_pages: 2,

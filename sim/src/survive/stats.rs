@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What happened in worlds: counters that show what a campaign has met, and what it has not.
 
+mod paths;
+
 use gnstor_proto::status::Refusal;
+pub use paths::Path;
 use std::collections::BTreeMap;
 
 /// In so many seeds each counter counts.
@@ -52,11 +55,14 @@ pub enum Fault {
     Leapt,
     LeapInWait,
     RotBeside,
+    RotRecord,
+    Stopped,
+    SlowDie,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::Late,
         Self::Reset,
         Self::Closed,
@@ -82,6 +88,9 @@ impl Fault {
         Self::Leapt,
         Self::LeapInWait,
         Self::RotBeside,
+        Self::RotRecord,
+        Self::Stopped,
+        Self::SlowDie,
     ];
 
     /// What it is, for people.
@@ -112,135 +121,9 @@ impl Fault {
             Self::Leapt => "a clock leapt ahead",
             Self::LeapInWait => "a daemon's clock leapt when a map was held",
             Self::RotBeside => "a bit of a stored block flipped beside load",
-        }
-    }
-}
-
-/// A path of a client or of the array that a campaign should meet.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[expect(missing_docs, reason = "`name` says what each is")]
-pub enum Path {
-    WriteAcked,
-    ZeroesAcked,
-    FuaAcked,
-    WriteFailed,
-    ReadDone,
-    ReadFailed,
-    Retry,
-    Stalled,
-    StartsOver,
-    QueueBroke,
-    Reconnected,
-    MapFollowed,
-    LeaseGranted,
-    LeaseLost,
-    Released,
-    CallFailed,
-    CallUnheard,
-    VolumeDeleted,
-    Lossy,
-    OperatorHelped,
-    CalledLost,
-    CalledForSalvage,
-    Probed,
-    Pinned,
-    Drilled,
-    Swapped,
-    PartAlone,
-    WasOvertaken,
-    Drained,
-    DrainCalledOff,
-    CreatedAgain,
-    DeletedAgain,
-    Scrubbed,
-    RotHealed,
-    Witnessed,
-    TwoAlone,
-    RoomAsked,
-}
-
-impl Path {
-    /// All paths.
-    pub const ALL: [Self; 37] = [
-        Self::WriteAcked,
-        Self::ZeroesAcked,
-        Self::FuaAcked,
-        Self::WriteFailed,
-        Self::ReadDone,
-        Self::ReadFailed,
-        Self::Retry,
-        Self::Stalled,
-        Self::StartsOver,
-        Self::QueueBroke,
-        Self::Reconnected,
-        Self::MapFollowed,
-        Self::LeaseGranted,
-        Self::LeaseLost,
-        Self::Released,
-        Self::CallFailed,
-        Self::CallUnheard,
-        Self::VolumeDeleted,
-        Self::Lossy,
-        Self::OperatorHelped,
-        Self::CalledLost,
-        Self::CalledForSalvage,
-        Self::Probed,
-        Self::Pinned,
-        Self::Drilled,
-        Self::Swapped,
-        Self::PartAlone,
-        Self::WasOvertaken,
-        Self::Drained,
-        Self::DrainCalledOff,
-        Self::CreatedAgain,
-        Self::DeletedAgain,
-        Self::Scrubbed,
-        Self::RotHealed,
-        Self::Witnessed,
-        Self::TwoAlone,
-        Self::RoomAsked,
-    ];
-
-    /// What it is, for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WriteAcked => "a write was acknowledged",
-            Self::ZeroesAcked => "a Write Zeroes was acknowledged",
-            Self::FuaAcked => "a FUA write was acknowledged",
-            Self::WriteFailed => "a write was not acknowledged",
-            Self::ReadDone => "a read brought data",
-            Self::ReadFailed => "a read failed",
-            Self::Retry => "a request was sent again",
-            Self::Stalled => "a kernel stood still in the middle of a write",
-            Self::StartsOver => "a write started over by another map",
-            Self::QueueBroke => "a client's queue broke",
-            Self::Reconnected => "a client connected again",
-            Self::MapFollowed => "a client followed a map",
-            Self::LeaseGranted => "a write lease was granted",
-            Self::LeaseLost => "a write lease was lost",
-            Self::Released => "a write lease was released",
-            Self::CallFailed => "the daemon refused a call",
-            Self::CallUnheard => "a call had no answer",
-            Self::VolumeDeleted => "a volume was deleted",
-            Self::Lossy => "an SSD came back without all writes",
-            Self::OperatorHelped => "the operator resumed an SSD",
-            Self::CalledLost => "the operator called copies lost",
-            Self::CalledForSalvage => "the operator had copies merged that have all lost writes",
-            Self::Probed => "a place that fills was asked for a block",
-            Self::Pinned => "one SSD was read whatever others say",
-            Self::Drilled => "a daemon started beside a slow and a dead SSD",
-            Self::Swapped => "an SSD was exchanged for an empty one",
-            Self::PartAlone => "an SSD was dropped that had the only part of a write",
-            Self::WasOvertaken => "zeroes overtook a write whose kernel stood still",
-            Self::Drained => "an SSD left, and others had its copies",
-            Self::DrainCalledOff => "the operator called a drain off",
-            Self::CreatedAgain => "a repeated Create had the same volume",
-            Self::DeletedAgain => "a repeated Delete was answered",
-            Self::Scrubbed => "all SSDs scrubbed to the end",
-            Self::RotHealed => "a scrub replaced a rotten copy",
-            Self::Witnessed => "an even number of SSDs and a witness served",
-            Self::TwoAlone => "two SSDs served without votes",
-            Self::RoomAsked => "the room for a volume on each SSD was what others leave",
+            Self::RotRecord => "a bit of the record beside a stored block flipped",
+            Self::Stopped => "an SSD was stopped in order",
+            Self::SlowDie => "a die was slow",
         }
     }
 }
@@ -380,21 +263,4 @@ impl Stats {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_never_happened_is_named_until_it_has() {
-        let _deadline = gnstor_base::testing::deadline();
-        let mut stats = Stats::default();
-        let all = Fault::ALL.len() + Path::ALL.len() + Change::ALL.len() + REFUSED.len();
-        assert_eq!(stats.never().len(), all);
-        Fault::ALL.into_iter().for_each(|fault| stats.fault(fault));
-        Path::ALL.into_iter().for_each(|path| stats.path(path));
-        Change::ALL.into_iter().for_each(|change| stats.change(change));
-        REFUSED.into_iter().skip(1).for_each(|refusal| stats.refusal(refusal));
-        assert_eq!(stats.never(), [REFUSED[0].sentence()]);
-        stats.refusal(REFUSED[0]);
-        assert!(stats.never().is_empty());
-    }
-}
+mod tests;

@@ -131,6 +131,11 @@ impl Tap {
         self.copies.take(vid, vba, stamp)
     }
 
+    /// The commands that an SSD has not answered.
+    pub(super) fn open_of(&self, ssd: u16) -> usize {
+        self.open.values().flatten().filter(|taken| taken.ssd == ssd).count()
+    }
+
     /// A command that an SSD has not answered for too long.
     pub(super) fn unanswered(&self, now: Time) -> Option<String> {
         let waits =

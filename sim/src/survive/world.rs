@@ -286,6 +286,12 @@ impl World {
             self.lost_power(ssd);
             return Time::NEVER;
         }
+        self.carry_questions(ssd);
+        next
+    }
+
+    /// The questions of an SSD go to others.
+    pub(super) fn carry_questions(&mut self, ssd: usize) {
         for asked in std::mem::take(&mut self.nodes[ssd].asked) {
             let (own, peer) = (self.nodes[ssd].index, asked.1);
             self.note_ask(own, &asked);
@@ -293,7 +299,6 @@ impl World {
             way.give(&mut self.post, asked);
             self.wake(Actor::Carrier, self.post.now);
         }
-        next
     }
 
     /// The connections between SSDs. An SSD that stands still carries nothing.

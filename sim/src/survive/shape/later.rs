@@ -25,6 +25,9 @@ struct Newest {
     even: Option<Even>,
     leap: u32,
     rot: u32,
+    /// Draws of another dice.
+    stop: u32,
+    rots_records: bool,
     /// Only leaps while maps wait, or only tears.
     only: Option<u32>,
 }
@@ -56,13 +59,16 @@ impl Newest {
             2 => Some(TEARS),
             _ => None,
         };
-        Self { even, leap, rot, only }
+        let mut dice = Dice::new(seed, 11);
+        let drawn = 1 + dice.below(4);
+        let stop = if dice.below(3) == 0 { drawn } else { 0 };
+        Self { even, leap, rot, stop, rots_records: dice.below(2) == 0, only }
     }
 
     fn change(self, shape: Shape) -> Shape {
-        let Self { even, leap, rot, only } = self;
-        let odds = Odds { leap, rot, ..shape.odds };
-        let mut shape = Shape { odds, leaps: leap > 0, ..shape };
+        let Self { even, leap, rot, stop, rots_records, only } = self;
+        let odds = Odds { leap, rot, stop, ..shape.odds };
+        let mut shape = Shape { odds, leaps: leap > 0, rots_records, ..shape };
         if let Some(only) = only {
             let (leaps, tears) = (only == LEAPS, only == TEARS);
             shape = Shape { leaps, tears, witness: false, ..shape.with_only(only) };

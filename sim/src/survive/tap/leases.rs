@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A lease.
 const LEASE: Span = Span::from_ms(300);
+/// Such a lease would have gone on for so long after a goodbye.
+const SPARED: Span = Span::from_ms(200);
 /// Rounds of an SSD that are remembered: one begins each 100 ms, and an answer comes within 250 ms.
 const ROUNDS: usize = 16;
 
@@ -47,6 +49,10 @@ pub(in crate::survive) struct Leases {
     holds: Vec<Hold>,
     /// The epoch of the newest map that was active.
     active: u64,
+    /// The SSDs that have said goodbye, and when.
+    left: BTreeMap<u16, Time>,
+    /// Maps that were active before the lease of such an SSD would have been over.
+    spared: u64,
     /// SSDs that lose places by a map that has just become active, and its epoch.
     ended: Vec<(u16, u64)>,
 }
@@ -75,7 +81,14 @@ impl Leases {
 
     /// An SSD asks another one.
     pub(in crate::survive) fn asks(&mut self, own: u16, ask: AskId, data: &[u8], (now, shown): (Time, Time)) {
-        let Ok(Ask { epoch, .. }) = Ask::decode(data) else { return };
+        let Ok(Ask { epoch, is_goodbye, .. }) = Ask::decode(data) else { return };
+        // With that it gives its lease up.
+        if is_goodbye {
+            self.rounds.remove(&own);
+            self.left.entry(own).or_insert(now);
+            return;
+        }
+        self.left.remove(&own);
         let rounds = self.rounds.entry(own).or_default();
         if rounds.back().is_none_or(|round| round.asked != now) {
             rounds.push_back(Round { asked: now, shown, epoch, yes: BTreeSet::new() });
@@ -138,6 +151,11 @@ impl Leases {
         is_seen && self.longest(ssd).is_none_or(|until| until <= shown)
     }
 
+    /// The maps that did not wait for the lease of an SSD that had said goodbye, since the last look.
+    pub(in crate::survive) fn take_spared(&mut self) -> u64 {
+        std::mem::take(&mut self.spared)
+    }
+
     /// Maps have become active: a lease that they end and that still runs.
     pub(in crate::survive) fn too_early(
         &mut self,
@@ -145,6 +163,9 @@ impl Leases {
         clock: impl Fn(u16) -> Option<Clock>,
     ) -> Option<String> {
         let ended = std::mem::take(&mut self.ended);
+        // Its last lease is of a question at most 100 ms before.
+        let is_spared = |(ssd, _): &&(u16, u64)| self.left.get(ssd).is_some_and(|at| now < *at + SPARED);
+        self.spared += ended.iter().filter(is_spared).count() as u64;
         ended.into_iter().find_map(|(ssd, epoch)| {
             let until = self.until(ssd, |round| self.may_say_yes(ssd, round))?;
             let shown = clock(ssd)?.shows(now);

@@ -3,6 +3,7 @@
 
 use super::Leases;
 use crate::survive::node::Asked;
+use crate::survive::stats::Path;
 use crate::survive::world::World;
 
 impl World {
@@ -20,7 +21,9 @@ impl World {
         let (now, nodes) = (self.post.now, &self.nodes);
         let clock =
             |ssd: u16| nodes.get(usize::from(ssd)).filter(|node| node.is_up()).map(|node| node.clock());
-        if let Some(facts) = self.post.tap.leases.too_early(now, clock) {
+        let early = self.post.tap.leases.too_early(now, clock);
+        (0..self.post.tap.leases.take_spared()).for_each(|_| self.post.stats.path(Path::LeaseSpared));
+        if let Some(facts) = early {
             self.history.broken(now, "a map is active before a lease that it ends is over (rule 2b)", facts);
         }
     }
