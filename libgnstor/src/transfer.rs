@@ -119,9 +119,9 @@ const MAX_REQUEST_BLOCKS: u32 = 256;
 /// Threads of a transfer: as many requests are in flight as a channel has slots for.
 const THREADS: u32 = 128;
 
-/// Cuts `total` blocks from `vba` on at the borders at which the device cuts requests (`io_part`). An item that
-/// crosses one would be two commands with two stamps, and it has drawn only one. A later write would have the
-/// second of these stamps too, and the SSDs would take it for one that is done.
+/// Cuts `total` blocks from `vba` on at the borders at which the device cuts requests (`io_part`). An item
+/// that crosses one would be two commands with two stamps, and it has drawn only one. A later write would
+/// have the second of these stamps too, and the SSDs would take it for one that is done.
 fn parts(vba: u32, total: u32, chunk_blocks: u32) -> impl Iterator<Item = (u32, u32)> {
     let border = chunk_blocks.min(MAX_REQUEST_BLOCKS);
     let mut at = 0;

@@ -309,7 +309,7 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
     });
 }
 
-/// Its lease is over long before the daemon is back, and an SSD that was restarted has its entry from its file.
+/// The lease is over long before the daemon is back. An SSD that was restarted has its entry from its file.
 #[test]
 fn writes_go_on_without_a_daemon_for_longer_than_their_lease_and_beside_an_ssd_that_is_restarted() {
     within(BUILD_LIMIT, || {

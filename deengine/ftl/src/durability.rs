@@ -118,7 +118,7 @@ impl Ftl {
     }
 
     /// What becomes of a write or TRIM that finds no room. On a disk that stays full, or that takes no
-    /// writes, it is refused, so that its client has a status; the data of acknowledged writes waits in
+    /// writes, it is refused, so that its client has a status. The data of acknowledged writes waits in
     /// memory.
     pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
         // The caller may do no other work of the layer meanwhile.

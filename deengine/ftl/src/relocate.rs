@@ -23,8 +23,8 @@ struct FailedPage<'a> {
 }
 
 impl Ftl {
-    /// Retires the block of a unit whose program failed. The unit's pages are still in the buffer, and are to be
-    /// written elsewhere.
+    /// Retires the block of a unit whose program failed. The unit's pages are still in the buffer. They must
+    /// be written elsewhere.
     pub(crate) fn program_failed(&self, inner: &mut Inner, stream: Stream, sealed: Sealed) {
         inner.stats.program_failures += 1;
         self.retire(inner, self.flash.geometry().block_of(sealed.unit));

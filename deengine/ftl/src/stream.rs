@@ -157,8 +157,8 @@ impl Writing {
         self.sealed.pop_front()
     }
 
-    /// The program of this unit failed. Until its pages have other places the journal waits for it, and a dump
-    /// has them.
+    /// The program of this unit failed. Until its pages have other places the journal waits for it, and a
+    /// dump has them.
     pub(crate) fn fail(&mut self, sealed: Sealed) {
         self.failed.push_back(Failed { sealed, next: 0, is_stranded: false });
     }

@@ -74,8 +74,8 @@ pub enum CommitError {
     /// data file is full.
     #[error("the SSD is full")]
     Full,
-    /// The disk has refused the journal or a checkpoint for seconds, and there is no room for more that is not
-    /// durable.
+    /// The disk has refused the journal or a checkpoint for seconds, and there is no room for more that is
+    /// not durable.
     #[error("the disk takes no writes")]
     Failing,
     /// A block is not mapped, and only mapped ones were to be written.

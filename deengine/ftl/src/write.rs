@@ -189,8 +189,8 @@ impl Ftl {
     /// (rule 6).
     ///
     /// # Errors
-    /// [`CommitError::Stalled`] where the journal has no room for now. Blocks before that are unmapped by then,
-    /// and a repetition counts them as overtaken. As for a commit, [`CommitError::Full`] and
+    /// [`CommitError::Stalled`] where the journal has no room for now. Blocks before that are unmapped by
+    /// then, and a repetition counts them as overtaken. As for a commit, [`CommitError::Full`] and
     /// [`CommitError::Failing`] where there will be no room soon.
     pub fn trim(&self, now: Time, target: &Target, blocks: u32) -> Result<Trimmed, CommitError> {
         let mut inner = self.lock();
@@ -208,7 +208,7 @@ impl Ftl {
         let &Change { now, target, by_force } = change;
         let mut trimmed = Trimmed::default();
         for index in 0..blocks {
-            // Not for all at once: so much room the memory that outlives a kill, or a small journal, never has.
+            // Not for all at once: memory that outlives a kill, or a small journal, never has so much room.
             if index % TRIM_PIECE == 0 {
                 self.make_journal_room(inner, now, journal_bytes(TRIM_PIECE.min(blocks - index)))?;
             }

@@ -77,7 +77,8 @@ fn a_pinned_page_survives_until_it_is_unpinned() {
     churn(&mut harness, 4, 2_000, 600);
 }
 
-/// A reader looked a page up before its block was written again, pins the page for a moment, and loses its CPU.
+/// A reader looked a page up before its block was written again, pins the page for a moment, and loses its
+/// CPU.
 #[test]
 fn a_reader_that_is_late_delays_an_erase_and_ends_nothing() {
     let _deadline = crate::tests::deadline();
