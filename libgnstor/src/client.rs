@@ -79,6 +79,8 @@ pub(crate) struct Opened {
     pub(crate) count: usize,
     /// One of these files, perhaps closed by now, may have a write that ended without an acknowledgement.
     pub(crate) in_doubt: bool,
+    /// Epoch of the last write lease of one of these files; 0: none of them had one.
+    pub(crate) lease_epoch: u32,
 }
 
 /// A client of an array.

@@ -107,7 +107,11 @@ impl Client {
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
             File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
-        open_files.entry(name).or_default().count += 1;
+        let opened = open_files.entry(name).or_default();
+        opened.count += 1;
+        if rights == Rights::Write {
+            opened.lease_epoch = file.info.lease_epoch;
+        }
         Ok(file)
     }
 
@@ -361,13 +365,14 @@ impl Drop for File {
         let Some(opened) = open_files.get_mut(&self.info.name) else { return };
         opened.count -= 1;
         opened.in_doubt |= self.in_doubt.get().is_some();
-        let all_acknowledged = !opened.in_doubt;
+        let (all_acknowledged, lease_epoch) = (!opened.in_doubt, Some(opened.lease_epoch));
         if opened.count == 0 {
             open_files.remove(&self.info.name);
             let request = grpc::ReleaseRequest {
                 name: self.info.name.clone(),
                 client_id: self.client.id.get().into(),
                 all_acknowledged,
+                lease_epoch,
             };
             if let Err(e) =
                 self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))

@@ -58,10 +58,7 @@ impl Calls {
     }
 
     async fn release(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        self.0
-            .release(ReleaseRequest { name: name.into(), client_id, all_acknowledged: false })
-            .await
-            .map(drop)
+        self.0.release(ReleaseRequest { name: name.into(), client_id, ..Default::default() }).await.map(drop)
     }
 
     async fn delete(&mut self, name: &str) -> Result<(), Status> {

@@ -200,7 +200,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
         follows_drains: false,
     };
     is(volumes.open(signed(who, open)).await.map(drop), mine);
-    let release = ReleaseRequest { name: name.clone(), client_id: id, all_acknowledged: false };
+    let release = ReleaseRequest { name: name.clone(), client_id: id, ..Default::default() };
     is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });
     is(fleet.keep(signed(who, KeepRequest { client_id: id })).await.map(drop), &[Code::Ok]);
     is(volumes.list(signed(who, ListRequest {})).await.map(drop), &[Code::Ok]);

@@ -93,8 +93,8 @@ impl Core {
                 let holder = Holder { lease_epoch, reaches, in_doubt, follows_drains };
                 self.renew(Call { now, ticket, name: &name, client }, lease_ms, holder);
             }
-            Request::Release { name, client, all_acknowledged } => {
-                self.release(Call { now, ticket, name: &name, client }, all_acknowledged);
+            Request::Release { name, client, all_acknowledged, lease_epoch } => {
+                self.release(Call { now, ticket, name: &name, client }, all_acknowledged, lease_epoch);
             }
             Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Share { name, principal, right } => {

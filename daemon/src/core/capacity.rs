@@ -7,12 +7,18 @@
 //!
 //! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound for an SSD in the share `p`
 //! of the placement groups. There `n` chunks put at most `n p + 6 sqrt(n p (1 - p))` replicas on it.
+//!
+//! A volume is counted by [`stripes`], once in its life. The next map gives the groups of a stripe other
+//! SSDs. The stripes of the volume stay.
+
+mod stripes;
 
 use gnstor_proto::placement::{AnyMap, Rows, group_of};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use stripes::Stripes;
 
 /// Number of chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
 const EXACT_CHUNKS: u64 = 1 << 22;
@@ -46,12 +52,20 @@ pub(super) struct SsdBlocks {
     pub(super) reserved: u64,
 }
 
+/// What a volume reserves.
+#[derive(Debug)]
+struct Reserved {
+    on_ssds: Vec<(u16, u64)>,
+    /// `None`: its stripes are not counted one by one.
+    stripes: Option<Stripes>,
+}
+
 /// The capacity of an array, and what its volumes reserve of it.
 #[derive(Debug)]
 pub(super) struct Capacity {
     map: AnyMap,
     ssds: Vec<SsdBlocks>,
-    volumes: BTreeMap<Vid, Vec<(u16, u64)>>,
+    volumes: BTreeMap<Vid, Reserved>,
     /// Answers of [`Self::largest`] since a volume came or went. Each is a walk over all chunks, and `gnstor
     /// up` asks every second.
     largest: RefCell<BTreeMap<Layout, u64>>,
@@ -68,21 +82,41 @@ impl Capacity {
         &self.ssds
     }
 
+    /// This array with the volumes of the previous map. Stripes that were counted under that one are not
+    /// counted again.
+    pub(super) fn with<'a>(
+        mut self,
+        volumes: impl Iterator<Item = &'a VolumeEntry>,
+        previous: Option<&Self>,
+    ) -> Self {
+        for entry in volumes {
+            let known = previous.and_then(|previous| previous.volumes.get(&entry.vid)?.stripes.as_ref());
+            self.reserve_by(entry, known);
+        }
+        self
+    }
+
     /// Reserves the blocks of a volume, whether they fit or not.
     pub(super) fn reserve(&mut self, entry: &VolumeEntry) {
+        self.reserve_by(entry, None);
+    }
+
+    fn reserve_by(&mut self, entry: &VolumeEntry, known: Option<&Stripes>) {
         self.release(entry.vid);
-        let blocks = self.blocks_on_each(Layout::of(entry), entry.capacity_blocks);
-        let used: Vec<_> = (0u16..).zip(blocks).filter(|&(_, blocks)| blocks > 0).collect();
-        for &(ssd, blocks) in &used {
+        let (layout, blocks) = (Layout::of(entry), entry.capacity_blocks);
+        let stripes = self.stripes(layout, blocks, known);
+        let on_each = self.blocks_on_each(layout, blocks, stripes.as_ref());
+        let on_ssds: Vec<_> = (0u16..).zip(on_each).filter(|&(_, blocks)| blocks > 0).collect();
+        for &(ssd, blocks) in &on_ssds {
             self.ssds[usize::from(ssd)].reserved += blocks;
         }
-        self.volumes.insert(entry.vid, used);
+        self.volumes.insert(entry.vid, Reserved { on_ssds, stripes });
     }
 
     /// Frees the blocks that a volume reserves.
     pub(super) fn release(&mut self, vid: Vid) {
         self.largest.get_mut().clear();
-        for (ssd, blocks) in self.volumes.remove(&vid).unwrap_or_default() {
+        for (ssd, blocks) in self.volumes.remove(&vid).into_iter().flat_map(|reserved| reserved.on_ssds) {
             self.ssds[usize::from(ssd)].reserved -= blocks;
         }
     }
@@ -99,7 +133,11 @@ impl Capacity {
         if !self.has_holes(layout.replicas) && blocks > free.iter().sum() {
             return false;
         }
-        self.blocks_on_each(layout, blocks).iter().zip(&free).all(|(blocks, free)| blocks <= free)
+        let stripes = self.stripes(layout, blocks, None);
+        self.blocks_on_each(layout, blocks, stripes.as_ref())
+            .iter()
+            .zip(&free)
+            .all(|(blocks, free)| blocks <= free)
     }
 
     /// The largest volume, in blocks, that [`Self::fits`] accepts.
@@ -121,14 +159,9 @@ impl Capacity {
             return 0;
         }
         let chunk = 1u64 << layout.chunk_shift;
-        let mut free = self.free();
         let last = EXACT_CHUNKS.min(MAX_BLOCKS / chunk);
-        for index in 0..last {
-            let room = self.members(layout, index).map(|ssd| free[ssd]).min().unwrap_or(0);
-            if room < chunk {
-                return index * chunk + room;
-            }
-            self.members(layout, index).for_each(|ssd| free[ssd] -= chunk);
+        if let Some(blocks) = self.walk_exactly(layout, last) {
+            return blocks;
         }
         // Beyond the exact range: the largest number of chunks whose upper bound fits.
         let (mut low, mut high) = (last, MAX_BLOCKS / chunk);
@@ -139,22 +172,74 @@ impl Capacity {
         low * chunk
     }
 
+    /// The largest volume, unless so many chunks fit.
+    fn walk_exactly(&self, layout: Layout, last: u64) -> Option<u64> {
+        let chunk = 1u64 << layout.chunk_shift;
+        let mut free = self.free();
+        let mut shares = BTreeMap::new();
+        let mut stripe = 0;
+        // Whole stripes as long as they fit.
+        while (stripe + 1) * stripes::CHUNKS <= last {
+            let row = stripes::row_of(layout, stripe, self.map.groups());
+            let share = shares.entry(row).or_insert_with(|| self.share_of(row, layout.replicas));
+            if share.iter().any(|&(ssd, chunks)| free[ssd] < chunks * chunk) {
+                break;
+            }
+            share.iter().for_each(|&(ssd, chunks)| free[ssd] -= chunks * chunk);
+            stripe += 1;
+        }
+        for index in stripe * stripes::CHUNKS..last {
+            let room = self.members(layout, index).map(|ssd| free[ssd]).min().unwrap_or(0);
+            if room < chunk {
+                return Some(index * chunk + room);
+            }
+            self.members(layout, index).for_each(|ssd| free[ssd] -= chunk);
+        }
+        None
+    }
+
+    /// The stripes of a volume, if its chunks are counted one by one.
+    fn stripes(&self, layout: Layout, blocks: u64, known: Option<&Stripes>) -> Option<Stripes> {
+        let groups = self.map.groups();
+        if let Some(known) = known.filter(|known| known.are_of(layout, blocks, groups)) {
+            return Some(known.clone());
+        }
+        let chunks = blocks.div_ceil(1 << layout.chunk_shift);
+        (chunks <= EXACT_CHUNKS).then(|| Stripes::count(layout, blocks, groups))
+    }
+
     /// Blocks that each SSD holds of a volume of `blocks` blocks that is written whole.
-    fn blocks_on_each(&self, layout: Layout, blocks: u64) -> Vec<u64> {
+    fn blocks_on_each(&self, layout: Layout, blocks: u64, stripes: Option<&Stripes>) -> Vec<u64> {
         let chunk = 1u64 << layout.chunk_shift;
         let chunks = blocks.div_ceil(chunk);
         let mut on_each = vec![0; self.ssds.len()];
-        if chunks > EXACT_CHUNKS {
+        let Some(stripes) = stripes else {
             for (ssd, share) in self.shares(layout.replicas).into_iter().enumerate() {
                 on_each[ssd] = upper_bound(chunks, share) * chunk;
             }
             return on_each;
+        };
+        for &(row, count) in stripes.rows() {
+            for (ssd, chunks) in self.share_of(row, layout.replicas) {
+                on_each[ssd] += u64::from(count) * chunks * chunk;
+            }
         }
-        for index in 0..chunks {
+        for index in stripes.whole() * stripes::CHUNKS..chunks {
             let count = chunk.min(blocks - index * chunk);
             self.members(layout, index).for_each(|ssd| on_each[ssd] += count);
         }
         on_each
+    }
+
+    /// The SSDs of a stripe in this row of groups, each with the number of its chunks.
+    fn share_of(&self, row: u32, replicas: u8) -> Vec<(usize, u64)> {
+        let mut share = BTreeMap::new();
+        for group in stripes::groups_of(row, self.map.groups()) {
+            for member in self.map.replicas(group, replicas) {
+                *share.entry(usize::from(member.ssd)).or_insert(0) += 1;
+            }
+        }
+        share.into_iter().collect()
     }
 
     /// The SSDs of a chunk.
@@ -192,127 +277,4 @@ fn upper_bound(chunks: u64, share: f64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-    use gnstor_proto::placement::FleetMap;
-    use gnstor_proto::slba::ClientId;
-    use gnstor_proto::vendor::Limits;
-
-    fn layout(vid: u16, replicas: u8) -> Layout {
-        Layout { vid: Vid::new(vid).unwrap(), factor: 0x1234_5678 * u64::from(vid), chunk_shift: 4, replicas }
-    }
-
-    fn array(map: FleetMap, blocks: u64) -> Capacity {
-        let count = map.ssds.len();
-        Capacity::new(map.into(), &vec![blocks; count])
-    }
-
-    fn equal(ssds: usize) -> FleetMap {
-        FleetMap::equal(ssds, 256, 7, 1).unwrap()
-    }
-
-    #[test]
-    fn the_largest_volume_fits_and_one_block_more_does_not() {
-        let _deadline = Deadline::after(LIMIT);
-        for ssds in 1..=5 {
-            for replicas in 1..=u8::try_from(ssds.min(3)).unwrap() {
-                let array = array(equal(ssds), 16_384);
-                let largest = array.largest(layout(1, replicas));
-                assert!(largest <= 16_384 * ssds as u64 / u64::from(replicas));
-                assert!(
-                    largest > 16_384 * ssds as u64 / u64::from(replicas) * 8 / 10,
-                    "{ssds} {replicas} {largest}"
-                );
-                assert!(array.fits(layout(1, replicas), largest));
-                assert!(!array.fits(layout(1, replicas), largest + 1));
-            }
-        }
-    }
-
-    #[test]
-    fn the_largest_volume_follows_volumes_that_come_and_go() {
-        let _deadline = Deadline::after(LIMIT);
-        let mut array = array(equal(4), 16_384);
-        let empty = array.largest(layout(1, 2));
-        let entry = VolumeEntry {
-            vid: Vid::new(2).unwrap(),
-            generation: 1,
-            version: 1,
-            term: 1,
-            deleting: false,
-            name: "v".into(),
-            labels: String::new(),
-            capacity_blocks: 8000,
-            replicas: 2,
-            chunk_shift: 4,
-            factor: 5,
-            owner: ClientId::new(1).unwrap(),
-            any_reader: false,
-            readers: Vec::new(),
-            writer: None,
-            unsettled: false,
-            lease_epoch: 0,
-            lease_ms: 0,
-            request_ids: Vec::new(),
-            limits: Limits::default(),
-            salvaged_s: 0,
-        };
-        array.reserve(&entry);
-        let less = array.largest(layout(1, 2));
-        assert!(less < empty - 7000 && array.fits(layout(1, 2), less) && !array.fits(layout(1, 2), less + 1));
-        array.release(entry.vid);
-        assert_eq!(array.largest(layout(1, 2)), empty);
-        for vid in 1..500 {
-            assert!(array.largest(layout(vid, 1)) > 0);
-        }
-        assert!(array.largest.borrow().len() <= KEPT_ANSWERS);
-    }
-
-    #[test]
-    fn the_count_agrees_with_the_placement_of_every_block() {
-        let _deadline = Deadline::after(LIMIT);
-        for map in [equal(4), equal(4).without(2), equal(5).without(0).without(3)] {
-            let array = array(map.clone(), 1 << 20);
-            let layout = layout(9, 3);
-            let mut naive = vec![0; map.ssds.len()];
-            for vba in 0..9_999 {
-                let group = group_of(layout.vid, vba, layout.chunk_shift, layout.factor, map.groups());
-                map.replicas(group, layout.replicas).for_each(|member| naive[usize::from(member.ssd)] += 1);
-            }
-            assert_eq!(array.blocks_on_each(layout, 9_999), naive);
-        }
-    }
-
-    #[test]
-    fn the_upper_bound_is_above_the_exact_count_and_within_a_few_percent() {
-        let _deadline = Deadline::after(LIMIT);
-        let array = array(equal(5), 1 << 30);
-        for (vid, replicas) in [(1, 1), (2, 2), (3, 3)] {
-            let exact = array.blocks_on_each(layout(vid, replicas), 1 << 21);
-            for (ssd, share) in array.shares(replicas).into_iter().enumerate() {
-                let bound = upper_bound(1 << 17, share) << 4;
-                assert!(bound >= exact[ssd] && bound < exact[ssd] * 105 / 100, "{bound} {}", exact[ssd]);
-            }
-        }
-        assert_eq!((upper_bound(1 << 28, 1.0), upper_bound(1 << 28, 0.0)), (1 << 28, 0));
-    }
-
-    #[test]
-    fn a_volume_beyond_the_exact_range_keeps_room_for_the_spread() {
-        let _deadline = Deadline::after(LIMIT);
-        let array = array(equal(4), 1 << 26);
-        let largest = array.largest(layout(1, 2));
-        assert!(largest > EXACT_CHUNKS << 4 && largest < 1 << 27, "{largest}");
-        assert!(array.fits(layout(1, 2), largest) && !array.fits(layout(1, 2), largest + 16));
-    }
-
-    #[test]
-    fn a_block_without_an_ssd_is_a_hole() {
-        let _deadline = Deadline::after(LIMIT);
-        let array = array(equal(2).without(0), 1 << 20);
-        assert!(array.has_holes(1) && !array.has_holes(2));
-        assert_eq!(array.largest(layout(1, 1)), 0);
-        assert_eq!(array.largest(layout(1, 2)), 1 << 20);
-    }
-}
+mod tests;

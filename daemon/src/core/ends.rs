@@ -58,7 +58,11 @@ impl Core {
             self.next_own_ticket += 1;
             self.tickets.insert(ticket, now + self.config.request_ms);
             self.callers.insert(ticket, Arc::new(Caller::local(0)));
-            self.dispatch(now, ticket, Request::Release { name, client, all_acknowledged: false });
+            self.dispatch(
+                now,
+                ticket,
+                Request::Release { name, client, all_acknowledged: false, lease_epoch: None },
+            );
         }
     }
 

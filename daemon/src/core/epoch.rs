@@ -147,6 +147,12 @@ impl Epoch {
 }
 
 impl Core {
+    /// What all volumes reserve under this map.
+    pub(super) fn capacity_under(&self, map: AnyMap) -> Capacity {
+        let entries = self.volumes.values().map(|volume| &volume.entry);
+        Capacity::new(map, self.members.blocks()).with(entries, self.capacity.as_ref())
+    }
+
     /// The array has another map from now on: it is active, and every member of it has taken it. A change
     /// that waits for an SSD that the map drops goes on without it. A change that is under way needs the SSDs
     /// that the map adds. An SSD that the map adds gets all entries; until then it counts as away. It has no
@@ -165,9 +171,7 @@ impl Core {
         self.epoch.check_next(&Known::new(map.clone()))?;
         let bytes = map.encode()?;
         check_room(&map, bytes.len()).map_err(NotNext::TooLarge)?;
-        let mut capacity = Capacity::new(map.clone(), self.members.blocks());
-        self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
-        self.capacity = Some(capacity);
+        self.capacity = Some(self.capacity_under(map.clone()));
         let Moved { gone, new } = self.members.follow(&map);
         let filled = !self.epoch.filling().is_empty();
         self.epoch.set(map, bytes);

@@ -151,6 +151,7 @@ pub enum Request {
         name: VolumeName,
         client: ClientId,
         all_acknowledged: bool,
+        lease_epoch: Option<u32>,
     },
     Share {
         name: VolumeName,

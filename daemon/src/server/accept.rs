@@ -127,6 +127,14 @@ impl Stream {
         &self.connection
     }
 
+    /// Waits for bytes, and for nothing from a connection that must end.
+    pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.end(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => self.tcp.poll_read_ready(cx),
+        }
+    }
+
     /// Why the connection must end, if it must.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let guard = &self.connection.guard;

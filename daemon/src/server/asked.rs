@@ -37,9 +37,10 @@ impl Asked {
                 && reply.is_closed()
             {
                 // A Release is carried out: it frees what others wait for. But its client may have opened the
-                // volume anew meanwhile, on another connection. So it says nothing of the writes.
-                let Request::Release { all_acknowledged, .. } = request else { continue };
-                *all_acknowledged = false;
+                // volume anew meanwhile, on another connection. So it says nothing of the writes, unless it
+                // names its lease.
+                let Request::Release { all_acknowledged, lease_epoch, .. } = request else { continue };
+                *all_acknowledged &= lease_epoch.is_some();
             }
             return Some(input);
         }
@@ -94,9 +95,11 @@ mod tests {
         let mut asked = Asked::default();
         let name = VolumeName::new("v").expect("a name");
         let client = ClientId::new(1).expect("an id");
-        for request in
-            [Request::List, Request::Release { name, client, all_acknowledged: true }, Request::Room]
-        {
+        for request in [
+            Request::List,
+            Request::Release { name, client, all_acknowledged: true, lease_epoch: None },
+            Request::Room,
+        ] {
             asked.push(call(1, request).0);
         }
         let (kept, _answered) = call(1, Request::Register);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TLS handshakes under way. Hosts take turns, and a turn is one step of one handshake. So a host with many
-//! handshakes delays a caller of another host by one step before each of its own. Each handshake has a
+//! handshakes delays a caller of another host by few steps before each of its own. Each handshake has a
 //! deadline. Their number is bounded: beyond it the host with most handshakes loses its oldest one.
+//!
+//! A first step answers the caller's hello, and the others need its reply to that. Where steps of both kinds
+//! are due, they alternate. So one that has replied waits for no flood of hellos, and the other way round.
 
 use atomic_waker::AtomicWaker;
 use gnstor_base::turns::Turns;
@@ -14,16 +17,46 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::time::Instant;
 
+/// One handshake. It ends as a future does.
+pub(super) trait Shake: Future + Unpin {
+    /// The caller's hello has come, so that its next bytes are a reply.
+    fn is_answered(&self) -> bool;
+}
+
 /// The handshakes that can go on, by host.
 #[derive(Default)]
 struct Due {
-    turns: Mutex<Turns<IpAddr, u64>>,
+    turns: Mutex<Both>,
     /// Wakes the thread of the handshakes.
     thread: AtomicWaker,
 }
 
+/// Steps that are due.
+#[derive(Default)]
+struct Both {
+    first: Turns<IpAddr, u64>,
+    further: Turns<IpAddr, u64>,
+    /// The last turn was a first step.
+    was_first: bool,
+}
+
+impl Both {
+    fn pop(&mut self) -> Option<u64> {
+        // Of one host the newest: beside a flood from its own host each one would be closed as the oldest
+        // just before its turn.
+        let first = |both: &mut Self| both.first.pop_newest().map(|(_, number)| (true, number));
+        let further = |both: &mut Self| both.further.pop().map(|(_, number)| (false, number));
+        let (is_first, number) = match self.was_first {
+            true => further(self).or_else(|| first(self)),
+            false => first(self).or_else(|| further(self)),
+        }?;
+        self.was_first = is_first;
+        Some(number)
+    }
+}
+
 impl Due {
-    fn turns(&self) -> MutexGuard<'_, Turns<IpAddr, u64>> {
+    fn turns(&self) -> MutexGuard<'_, Both> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -33,6 +66,7 @@ struct Bell {
     host: IpAddr,
     number: u64,
     is_due: AtomicBool,
+    is_answered: AtomicBool,
     due: Arc<Due>,
 }
 
@@ -40,7 +74,11 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         // A handshake waits for its turn once, however often it is woken meanwhile.
         if !self.is_due.swap(true, Ordering::AcqRel) {
-            self.due.turns().push(self.host, self.number);
+            let mut due = self.due.turns();
+            let is_answered = self.is_answered.load(Ordering::Acquire);
+            let turns = if is_answered { &mut due.further } else { &mut due.first };
+            turns.push(self.host, self.number);
+            drop(due);
             self.due.thread.wake();
         }
     }
@@ -64,7 +102,7 @@ pub(super) struct Handshakes<F> {
     due: Arc<Due>,
 }
 
-impl<F: Future + Unpin> Handshakes<F> {
+impl<F: Shake> Handshakes<F> {
     /// At most this many at once.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -82,8 +120,9 @@ impl<F: Future + Unpin> Handshakes<F> {
     pub(super) fn begin(&mut self, host: IpAddr, step: F, until: Instant) {
         let number = self.next;
         self.next += 1;
-        let bell =
-            Arc::new(Bell { host, number, is_due: AtomicBool::new(false), due: Arc::clone(&self.due) });
+        let due = Arc::clone(&self.due);
+        let (is_due, is_answered) = (AtomicBool::new(false), AtomicBool::new(false));
+        let bell = Arc::new(Bell { host, number, is_due, is_answered, due });
         Arc::clone(&bell).wake();
         self.under_way.insert(number, Handshake { step, until, bell });
         self.count(host, |numbers| _ = numbers.insert(number));
@@ -134,15 +173,14 @@ impl<F: Future + Unpin> Handshakes<F> {
     pub(super) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<(IpAddr, F::Output)>> {
         self.due.thread.register(cx.waker());
         loop {
-            // Of one host the newest: beside a flood from its own host each one would be closed as the oldest
-            // just before its turn.
-            let Some((_, number)) = self.due.turns().pop_newest() else { return Poll::Pending };
+            let Some(number) = self.due.turns().pop() else { return Poll::Pending };
             // One that was closed takes no turn.
             let Some(handshake) = self.under_way.get_mut(&number) else { continue };
             // What wakes it from here on gives it another turn.
             handshake.bell.is_due.store(false, Ordering::Release);
             let (host, waker) = (handshake.bell.host, Waker::from(Arc::clone(&handshake.bell)));
             let step = Pin::new(&mut handshake.step).poll(&mut Context::from_waker(&waker));
+            handshake.bell.is_answered.store(handshake.step.is_answered(), Ordering::Release);
             return Poll::Ready(match step {
                 Poll::Pending => None,
                 Poll::Ready(output) => {
@@ -151,5 +189,58 @@ impl<F: Future + Unpin> Handshakes<F> {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    /// A handshake whose caller sends its hello, and then never replies. It notes each step.
+    struct Steps(char, bool, Arc<Mutex<String>>);
+
+    impl Future for Steps {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            self.1 = true;
+            self.2.lock().unwrap().push(self.0);
+            Poll::Pending
+        }
+    }
+
+    impl Shake for Steps {
+        fn is_answered(&self) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn one_that_has_replied_waits_for_no_flood_of_hellos_and_the_other_way_round() {
+        let _deadline = Deadline::after(LIMIT);
+        let steps = Arc::default();
+        let mut under_way = Handshakes::new(100);
+        let (host, until) = (Ipv4Addr::LOCALHOST.into(), Instant::now() + Duration::from_secs(1));
+        let begin = |under_way: &mut Handshakes<_>, name| {
+            under_way.begin(host, Steps(name, false, Arc::clone(&steps)), until);
+        };
+        let mut context = Context::from_waker(Waker::noop());
+        let mut step = |under_way: &mut Handshakes<_>| under_way.poll_step(&mut context).is_ready();
+        begin(&mut under_way, 'c');
+        begin(&mut under_way, 'd');
+        assert!(step(&mut under_way) && step(&mut under_way) && !step(&mut under_way));
+        let bells = [0, 1].map(|number| Arc::clone(&under_way.under_way[&number].bell));
+        // More hellos and more replies come than steps are taken.
+        for _ in 0..4 {
+            (0..2).for_each(|_| begin(&mut under_way, 'h'));
+            bells.iter().for_each(|bell| Arc::clone(bell).wake());
+            assert!(step(&mut under_way) && step(&mut under_way));
+        }
+        let steps = steps.lock().unwrap();
+        assert_eq!(steps.matches('h').count(), 4, "{steps}");
+        assert!(["c", "d"].iter().all(|name| steps.matches(name).count() >= 3), "{steps}");
     }
 }

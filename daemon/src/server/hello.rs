@@ -4,12 +4,17 @@
 //! A handshake costs the daemon up to a millisecond of computing, and a stranger may ask for one after
 //! another. On the threads of calls they would delay the calls of clients that are there. On one thread they
 //! delay only each other, by the turns of [`Handshakes`], and take one core at most.
+//!
+//! A connection that says nothing costs this thread little, as the state of TLS is made when its first bytes
+//! come. Steps have time between new connections. A flood may bring connections as fast as they are begun,
+//! and the hellos of callers wait for steps.
 
 use super::accept::{Bounds, Connection, HELLO, Stream};
-use super::handshakes::Handshakes;
+use super::handshakes::{Handshakes, Shake};
 use gnstor_base::turns::Turns;
 use rustls::ServerConfig;
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,9 +23,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tonic::transport::server::Connected;
+
+/// Connections that are begun in a row where steps are due, and the longest time of the steps that follow.
+const BEGUN: u32 = 16;
+const STEPS: Duration = Duration::from_millis(1);
 
 /// A caller's stream that is ready for calls.
 #[derive(Debug)]
@@ -57,6 +66,36 @@ impl Hellos {
         match self {
             Self::None(ready) => ready.send(Ok(Wire::Plain(stream))).await.is_ok(),
             Self::Thread(thread) => thread.streams.as_ref().is_some_and(|to| to.send(stream).is_ok()),
+        }
+    }
+}
+
+/// A handshake.
+enum Greeting {
+    /// No byte has come.
+    Awaited(Option<Stream>, TlsAcceptor),
+    Answered(Box<Accept<Stream>>),
+}
+
+impl Shake for Greeting {
+    fn is_answered(&self) -> bool {
+        matches!(self, Self::Answered(_))
+    }
+}
+
+impl Future for Greeting {
+    type Output = std::io::Result<TlsStream<Stream>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Self::Awaited(stream, acceptor) = &mut *self {
+            let come = stream.as_mut().expect("it is taken once").poll_bytes(cx);
+            std::task::ready!(come)?;
+            let shaking = Box::new(acceptor.accept(stream.take().expect("as above")));
+            *self = Self::Answered(shaking);
+        }
+        match &mut *self {
+            Self::Answered(shaking) => Pin::new(&mut **shaking).poll(cx),
+            Self::Awaited(..) => Poll::Pending,
         }
     }
 }
@@ -113,7 +152,8 @@ async fn shake_hands(
     let time = HELLO.min(bounds.silence);
     let mut under_way = Handshakes::new(bounds.handshakes);
     // They wait for the server, which takes one after the other.
-    let mut good: Turns<_, Wire> = Turns::default();
+    let mut good = Turns::default();
+    let mut in_a_row = 0;
     loop {
         let late = under_way.deadline().unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
@@ -125,23 +165,44 @@ async fn shake_hands(
                     server.send(Ok(wire));
                 }
             }
-            stream = begun.recv() => {
+            stream = begun.recv(), if in_a_row < BEGUN => {
                 let Some(stream) = stream else { return };
                 let host = stream.connection().host();
-                under_way.begin(host, acceptor.accept(stream), Instant::now() + time);
+                let greeting = Greeting::Awaited(Some(stream), acceptor.clone());
+                under_way.begin(host, greeting, Instant::now() + time);
+                in_a_row += 1;
+                continue;
             }
             () = tokio::time::sleep_until(late) => under_way.end_late(Instant::now()),
-            ended = std::future::poll_fn(|cx| under_way.poll_step(cx)) => {
-                match ended {
-                    Some((host, Ok(tls))) => _ = good.push(host, Wire::Tls(Box::new(tls))),
-                    Some((host, Err(error))) => tracing::debug!(%host, %error, "a TLS handshake failed"),
-                    None => {}
-                }
+            () = std::future::poll_fn(|cx| poll_steps(&mut under_way, &mut good, in_a_row > 0, cx)) => {
+                in_a_row = 0;
                 // Where steps are always due, the channels and the clock are looked at only after a yield.
                 tokio::task::yield_now().await;
             }
         }
     }
+}
+
+/// Takes the steps that are due, for a while. Without any it is ready if new connections were begun before.
+fn poll_steps(
+    under_way: &mut Handshakes<Greeting>,
+    good: &mut Turns<IpAddr, Wire>,
+    mut is_ready: bool,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let until = Instant::now() + STEPS;
+    while let Poll::Ready(ended) = under_way.poll_step(cx) {
+        is_ready = true;
+        match ended {
+            Some((host, Ok(tls))) => _ = good.push(host, Wire::Tls(Box::new(tls))),
+            Some((host, Err(error))) => tracing::debug!(%host, %error, "a TLS handshake failed"),
+            None => {}
+        }
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    if is_ready { Poll::Ready(()) } else { Poll::Pending }
 }
 
 impl Connected for Wire {

@@ -98,6 +98,7 @@ pub(super) fn release(message: &ReleaseRequest) -> Result<Request, Failure> {
         name: VolumeName::new(&message.name)?,
         client: request::client_id(message.client_id)?,
         all_acknowledged: message.all_acknowledged,
+        lease_epoch: message.lease_epoch,
     })
 }
 

@@ -310,7 +310,7 @@ pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Re
 }
 
 pub(crate) fn release(text: &str, who: u16) -> Request {
-    Request::Release { name: name(text), client: client(who), all_acknowledged: false }
+    Request::Release { name: name(text), client: client(who), all_acknowledged: false, lease_epoch: None }
 }
 
 pub(crate) fn opened(outcome: &Outcome) -> &VolumeEntry {

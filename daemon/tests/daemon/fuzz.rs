@@ -88,7 +88,7 @@ fn good() -> Vec<Vec<u8>> {
             follows_drains: false,
         }
         .encode_to_vec(),
-        ReleaseRequest { name: name.clone(), client_id, all_acknowledged: false }.encode_to_vec(),
+        ReleaseRequest { name: name.clone(), client_id, ..Default::default() }.encode_to_vec(),
         share.encode_to_vec(),
         RevokeRequest { name, principal }.encode_to_vec(),
         publish.encode_to_vec(),
@@ -236,7 +236,7 @@ async fn honest(daemon: &Daemon, seed: u64) {
         OpenRequest { name: name.clone(), client_id: id, rights: Rights::Write.into(), ..Default::default() };
     volumes.open(open).await.unwrap();
     volumes
-        .release(ReleaseRequest { name: name.clone(), client_id: id, all_acknowledged: false })
+        .release(ReleaseRequest { name: name.clone(), client_id: id, ..Default::default() })
         .await
         .unwrap();
     let delete = DeleteRequest { name, client_id: id, request_id: Vec::new() };

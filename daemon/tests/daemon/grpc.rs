@@ -119,7 +119,7 @@ impl Client {
 
     async fn release(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
         self.volumes
-            .release(ReleaseRequest { name: name.into(), client_id, all_acknowledged: false })
+            .release(ReleaseRequest { name: name.into(), client_id, ..Default::default() })
             .await
             .map(drop)
     }

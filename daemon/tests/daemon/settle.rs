@@ -53,6 +53,34 @@ fn a_clean_release_needs_no_settle() {
     assert_eq!(settles(&bench), 0);
 }
 
+/// The daemon may carry out a Release long after its client gave it up.
+#[test]
+fn a_release_that_comes_late_ends_no_later_lease_of_its_client() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(0);
+    let of_lease = |epoch| {
+        let mut request = release("a", 7);
+        if let Request::Release { lease_epoch, .. } = &mut request {
+            *lease_epoch = Some(epoch);
+        }
+        request
+    };
+    bench.ask(of_lease(1)).unwrap();
+    assert_eq!(entry(&bench).writer, None);
+    assert_eq!(opened(&bench.ask(write("a", 7, 2_000))).lease_epoch, 2);
+    // That of the first lease, and that of an open for reading.
+    for epoch in [1, 0] {
+        bench.ask(of_lease(epoch)).unwrap();
+        assert!(entry(&bench).writer.is_some(), "epoch {epoch} ended the lease of epoch 2");
+    }
+    bench.ask(of_lease(2)).unwrap();
+    assert_eq!(entry(&bench).writer, None);
+    // A client of an earlier version names no lease.
+    opened(&bench.ask(write("a", 7, 2_000)));
+    bench.ask(release("a", 7)).unwrap();
+    assert_eq!(entry(&bench).writer, None);
+}
+
 #[test]
 fn after_a_release_that_is_not_clean_the_next_writer_waits_for_the_settle() {
     let _deadline = Deadline::after(LIMIT);

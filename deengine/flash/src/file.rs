@@ -41,8 +41,6 @@ pub use system::FileStore;
 
 #[cfg(test)]
 pub(crate) use error::Size;
-#[cfg(test)]
-pub(crate) use writer::Writer;
 
 use crate::PAGE_BYTES;
 use crate::boot::LAST_BOOT;
@@ -61,7 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 pub(crate) use syncs::Syncs;
-use writer::Writer;
+pub(crate) use writer::Writer;
 
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]

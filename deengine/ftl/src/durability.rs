@@ -169,6 +169,9 @@ impl Ftl {
             inner.flushing.begins(now);
             let started = inner.journal.start_flush(safe, force);
             inner.flushing.note(now, inner.journal.durable() > durable, started);
+            if !inner.journal.is_flushing() {
+                inner.flushing.ends();
+            }
         }
     }
 

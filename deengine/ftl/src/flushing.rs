@@ -57,6 +57,11 @@ impl Flushing {
         (self.since, self.is_running) = (now, true);
     }
 
+    /// No flush is on its way: there was nothing to write, or all of it ended at once.
+    pub(crate) fn ends(&mut self) {
+        self.is_running = false;
+    }
+
     /// Pause before the flush on its way is polled again.
     pub(crate) fn pause(&self, now: Time) -> Span {
         let share = now.since(self.since).as_ns() / FLUSH_SHARE;

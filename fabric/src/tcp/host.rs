@@ -11,7 +11,9 @@
 //! milliseconds, and a newcomer that is older than that only fills the part. An admitted one keeps its place.
 
 use super::clients::Clients;
-use super::limits::{HOST_ENTRIES, HOST_LEAVING, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES};
+use super::limits::{
+    HOST_ENTRIES, HOST_LEAVING, HOST_NAMES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES,
+};
 use gnstor_proto::fabrics::Identity;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeMap;
@@ -95,6 +97,8 @@ struct Held {
     /// Connections without an admitted queue pair.
     newcomers: BTreeMap<u64, Arc<Notice>>,
     of_ssd: HashMap<u16, OfSsd>,
+    /// Queue pairs at all SSDs.
+    queue_pairs: u32,
 }
 
 impl Held {
@@ -186,11 +190,12 @@ impl Host {
         let &Asked { ssd, entries, conn, notice, who } = asked;
         let mut held = lock(&self.account);
         let number = held.number();
+        let is_everywhere = held.queue_pairs >= HOST_NAMES;
         let of_ssd = held.of_ssd.entry(ssd).or_default();
         let counted = entries.min(WAITING_ENTRIES);
         let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
         let is_many = who.is_some_and(|who| !of_ssd.clients.may_have(who, entries));
-        if is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
+        if is_everywhere || is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
             return None;
         }
         if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {
@@ -202,6 +207,7 @@ impl Host {
         of_ssd.queue_pairs += 1;
         of_ssd.entries += counted;
         of_ssd.waiting.insert(number, (conn, Arc::clone(notice)));
+        held.queue_pairs += 1;
         Some(Entry { ssd, number, entries, counted, client: None })
     }
 
@@ -236,6 +242,7 @@ impl Host {
         if of_ssd.queue_pairs == 0 {
             held.of_ssd.remove(&entry.ssd);
         }
+        held.queue_pairs -= 1;
     }
 }
 
@@ -323,6 +330,22 @@ mod tests {
         all.push(admitted(&host, 0, 2, 5000).expect("its own again"));
         all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
         assert!(lock(&host.account).of_ssd.is_empty());
+    }
+
+    /// An engine has 65,536 names of connections for all its SSDs.
+    #[test]
+    fn one_host_leaves_names_of_an_engine_to_others_however_many_ssds_that_has() {
+        let _deadline = deadline();
+        let host = Host::default();
+        let of_ssd = |ssd| (1..=4096).flat_map(move |id| (0..3).map(move |_| (ssd, id)));
+        let all: Vec<_> =
+            (0..8).flat_map(of_ssd).filter_map(|(ssd, id)| admitted(&host, ssd, 2, id)).collect();
+        assert_eq!(all.len(), HOST_NAMES as usize);
+        assert!(admitted(&host, 9, 2, 5000).is_none(), "an SSD at which it has none");
+        host.close(&all[0]);
+        let again = admitted(&host, 9, 2, 5000).expect("its own again");
+        all[1..].iter().chain([&again]).for_each(|entry| host.close(entry));
+        assert_eq!(lock(&host.account).queue_pairs, 0);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub const SPARED_HELD: usize = 2 * OUTBOX_BYTES;
 pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
 /// Queue pairs of one SSD, which has 65,536, and ids for 16,384 controllers.
 pub const HOST_QUEUE_PAIRS: u32 = 12_288;
+/// Queue pairs of all SSDs. An engine has 65,536 names of connections, however many SSDs it has.
+pub const HOST_NAMES: u32 = (1 << 16) / 4 * 3;
 /// Queue pairs of one SSD that wait. Each may hold one of its 4,096 small buffers. For a further one the
 /// oldest gives way.
 pub const HOST_PENDING_CONNECTS: u32 = 1024;
@@ -80,6 +82,7 @@ const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 const _: () = assert!(FEW_BYTES > super::frame::MAX_FRAME && OUTBOX_BYTES <= HELD - HOST_HELD);
 // What an array may ask for at a time fits a client's outbox, with its headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
+const _: () = assert!(HOST_QUEUE_PAIRS < HOST_NAMES && HOST_NAMES < 1 << 16);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
 const _: () = assert!(FEW_QUEUE_PAIRS < CLIENT_QUEUE_PAIRS && CLIENT_QUEUE_PAIRS < HOST_QUEUE_PAIRS / 4 * 3);
 // Peers that have proven nothing leave two thirds of the last quarter to clients.

@@ -80,7 +80,7 @@ impl Trimmer {
     /// Gives the lease back; all has been acknowledged.
     pub(super) fn end(mut self) {
         let name = self.info.name.clone();
-        let request = ReleaseRequest { name, client_id: CLIENT, all_acknowledged: true };
+        let request = ReleaseRequest { name, client_id: CLIENT, all_acknowledged: true, lease_epoch: None };
         self.runtime.block_on(self.calls.release(request)).expect("it ends");
     }
 

@@ -61,7 +61,8 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
         let rights = if drawn & 1 == 0 { Rights::Read } else { Rights::Write }.into();
         let open = OpenRequest { name: name.clone(), client_id, rights, lease_ms: 0, follows_drains: false };
         let _ = volumes.open(signed(drawn, open)).await;
-        let release = ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true };
+        let release =
+            ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true, lease_epoch: None };
         let _ = volumes.release(signed(drawn, release)).await;
         let delete = DeleteRequest { name: name.clone(), client_id, request_id: Vec::new() };
         let _ = volumes.delete(signed(drawn, delete)).await;

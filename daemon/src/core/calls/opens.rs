@@ -167,13 +167,18 @@ impl Core {
     }
 
     /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends the
-    /// rights of all clients whose ids are ending.
-    pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
+    /// rights of all clients whose ids are ending. A Release of an earlier lease of the client came late, and
+    /// ends nothing.
+    pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool, lease_epoch: Option<u32>) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
+        let is_other = lease_epoch.is_some_and(|epoch| epoch != volume.entry.lease_epoch);
+        if is_other && volume.entry.writer == Some(client) {
+            return self.reply(ticket, Ok(Reply::Done));
+        }
         let ends = |id: &ClientId| *id == client || ticket.is_own() && self.clients.is_ending(*id);
         let named = volume.entry.readers.iter().chain(&volume.entry.writer);
         let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();

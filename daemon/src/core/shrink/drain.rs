@@ -178,8 +178,7 @@ impl Core {
     /// SSDs on which the volumes reserve more than there is in this map, and more than they do now; and how
     /// many bytes.
     pub(super) fn room_that_lacks(&self, next: &FleetMap3) -> Vec<(u16, u64)> {
-        let mut capacity = Capacity::new(AnyMap::from(next.clone()), self.members.blocks());
-        self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+        let capacity = self.capacity_under(AnyMap::from(next.clone()));
         let before = self.capacity.iter().flat_map(Capacity::ssds);
         let ssds = (0u16..).zip(capacity.ssds().iter().zip(before));
         let lacks = ssds.map(|(ssd, (next, before))| {

@@ -302,8 +302,7 @@ impl Core {
 
     /// Whether all that the volumes reserve fits on the SSDs by this map.
     fn has_room(&self, next: &FleetMap3) -> bool {
-        let mut capacity = Capacity::new(AnyMap::from(next.clone()), self.members.blocks());
-        self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+        let capacity = self.capacity_under(AnyMap::from(next.clone()));
         let before = self.capacity.iter().flat_map(Capacity::ssds);
         // An SSD that was beyond its capacity before may stay so.
         capacity

@@ -13,7 +13,6 @@
 //! addresses in the map ([`Core::connect_named`]).
 
 use super::{LEAVES, WHOLE_WEIGHT};
-use crate::core::capacity::Capacity;
 use crate::core::effect::Reply;
 use crate::core::failure::Failure;
 use crate::core::{Core, Effect, Phase, Ticket};
@@ -265,9 +264,7 @@ impl Core {
             return;
         }
         if let Some(map) = self.epoch.map().filter(|_| self.capacity.is_some()) {
-            let mut capacity = Capacity::new(map.map().clone(), self.members.blocks());
-            self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
-            self.capacity = Some(capacity);
+            self.capacity = Some(self.capacity_under(map.map().clone()));
         }
     }
 

@@ -42,7 +42,7 @@ fn signed<M>(caller: &Client, shown: Option<&ShownClient>, message: M) -> Reques
 }
 
 async fn release(caller: &mut Client, shown: Option<&ShownClient>, client_id: u32) -> Result<(), Status> {
-    let message = ReleaseRequest { name: "v".into(), client_id, all_acknowledged: true };
+    let message = ReleaseRequest { name: "v".into(), client_id, all_acknowledged: true, lease_epoch: None };
     caller.volumes.release(signed(caller, shown, message)).await.map(drop)
 }
 

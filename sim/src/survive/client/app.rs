@@ -289,6 +289,7 @@ impl Client {
             name: VolumeName::new(&open.entry.name).expect("it exists"),
             client: self.id,
             all_acknowledged: open.writes && !self.lanes.in_doubt,
+            lease_epoch: Some(if open.writes { open.entry.lease_epoch } else { 0 }),
         };
         self.app = App::Calling;
         self.call(post, Call::Release, request);
