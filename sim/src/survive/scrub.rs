@@ -66,15 +66,16 @@ impl World {
         while self.history.violation.is_none() {
             let open = Request::Open { name: name.clone(), client, rights, follows_drains: true };
             let said = self.asks(open);
-            if let Some(Ok(Reply::Opened { .. })) = said {
-                break;
+            if let Some(Ok(Reply::Opened { volume, .. })) = said {
+                let lease_epoch = Some(volume.lease_epoch);
+                self.asks(Request::Release { name, client, all_acknowledged: true, lease_epoch });
+                return;
             }
             if self.post.now >= most {
                 let facts = format!("volume {}: the operator was told {said:?}", entry.vid.get());
                 self.history.broken(self.post.now, "a volume at rest cannot be opened for writing", facts);
             }
         }
-        self.asks(Request::Release { name, client, all_acknowledged: true });
     }
 
     /// The operator orders a scrub, and asks until each SSD has ended its.
