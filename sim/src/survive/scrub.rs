@@ -74,7 +74,7 @@ impl World {
                 self.history.broken(self.post.now, "a volume at rest cannot be opened for writing", facts);
             }
         }
-        self.asks(Request::Release { name, client, all_acknowledged: true });
+        self.asks(Request::Release { name, client, all_acknowledged: true, lease_epoch: None });
     }
 
     /// The operator orders a scrub, and asks until each SSD has ended its.
