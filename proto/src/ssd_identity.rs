@@ -94,30 +94,21 @@ impl SsdSays {
     }
 }
 
-/// The command OPENING, which has no data. The answer's DW0 is the SSD's own number of openings, and DW1
-/// names the start that counted it. An SSD that has a lower number than the daemon is an older image, and
-/// serves no more reads.
+/// The command OPENING, which has no data. It names the highest number of openings that the daemon knows of
+/// the SSD. The answer's DW0 is the SSD's own number, and DW1 names the start that counted it. An SSD that
+/// has a lower number is an older image, and serves no more reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KnownOpening {
-    /// The highest number that the daemon knows of the SSD.
-    pub number: u32,
-    /// The daemon's term; 0: it has none yet.
-    pub term: u64,
-}
+pub struct KnownOpening(pub u32);
 
 impl KnownOpening {
     /// Encodes the command.
     pub fn command(self) -> Sqe {
-        let [low, high] = [self.term & 0xFFFF_FFFF, self.term >> 32]
-            .map(|half| u32::try_from(half).expect("half of a term").into());
-        let cdw12 = self.number.into();
-        Sqe { opcode: opcode::OPENING, nsid: 1.into(), cdw12, cdw14: low, cdw15: high, ..Sqe::default() }
+        Sqe { opcode: opcode::OPENING, nsid: 1.into(), cdw12: self.0.into(), ..Sqe::default() }
     }
 
     /// Decodes the command.
     pub fn of(sqe: &Sqe) -> Self {
-        let term = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
-        Self { number: sqe.cdw12.get(), term }
+        Self(sqe.cdw12.get())
     }
 }
 
@@ -129,14 +120,12 @@ mod tests {
     #[test]
     fn golden_opening() {
         let _deadline = Deadline::after(LIMIT);
-        let known = KnownOpening { number: 0x0102_0304, term: 0x1112_1314_1516_1718 };
-        let sqe = known.command();
+        let sqe = KnownOpening(0x0102_0304).command();
         let bytes = sqe.as_bytes();
         assert_eq!((bytes[0], bytes[4]), (0xE8, 1));
         assert_eq!(bytes[48..52], [4, 3, 2, 1]);
-        assert_eq!(bytes[56..64], [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]);
-        assert!(bytes[8..48].iter().chain(&bytes[52..56]).all(|&byte| byte == 0));
-        assert_eq!(KnownOpening::of(&sqe), known);
+        assert!(bytes[8..48].iter().chain(&bytes[52..]).all(|&byte| byte == 0));
+        assert_eq!(KnownOpening::of(&sqe), KnownOpening(0x0102_0304));
     }
 
     #[test]

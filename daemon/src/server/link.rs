@@ -141,11 +141,6 @@ impl Link {
         Self { opening: Opening::new(openings, now), ..self }
     }
 
-    /// The daemon serves in this term.
-    pub fn serves_in(&mut self, now: u64, term: u64) {
-        self.opening.serves_in(now, term);
-    }
-
     /// A link that is not up yet, and dials at once. It reports no loss before a try has failed.
     pub fn to_be_dialled(port: SsdPort, deadline: Duration, now: u64) -> Self {
         let mut link = Self::new(port, deadline, now);

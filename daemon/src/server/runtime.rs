@@ -304,7 +304,6 @@ impl Driver {
                 Effect::Connect { ssd, address, bytes } => self.connect(ssd, &address, bytes),
                 Effect::Serving => {
                     tracing::info!(term = self.core.term(), "the array is read, requests are served");
-                    self.ssds.serves_in(self.core.term());
                     self.state.send_replace(State::Serving);
                 }
                 Effect::Stopped(stop) => {

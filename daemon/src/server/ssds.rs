@@ -42,8 +42,6 @@ enum Work {
     },
     /// From now on silent SSDs are given up.
     WatchClosely,
-    /// The daemon serves in this term.
-    ServesIn(u64),
     /// One more SSD.
     Connect(Box<SsdPort>),
     Stop,
@@ -82,7 +80,6 @@ impl Ssds {
             clock,
             deadline,
             watches_closely: false,
-            term: 0,
             openings,
             stopping: stop,
         };
@@ -104,11 +101,6 @@ impl Ssds {
     /// From now on silent SSDs are given up.
     pub(super) fn watch_closely(&self) {
         self.work.send(Work::WatchClosely).ok();
-    }
-
-    /// The daemon serves in this term.
-    pub(super) fn serves_in(&self, term: u64) {
-        self.work.send(Work::ServesIn(term)).ok();
     }
 }
 
@@ -135,8 +127,6 @@ struct Loop {
     clock: Clock,
     deadline: Duration,
     watches_closely: bool,
-    /// The daemon's term; 0: it does not serve yet.
-    term: u64,
     openings: Option<Arc<Openings>>,
     stopping: Arc<AtomicBool>,
 }
@@ -173,16 +163,10 @@ impl Loop {
                 self.watches_closely = true;
                 self.links.iter_mut().for_each(|link| link.watch_closely(now));
             }
-            Work::ServesIn(term) => {
-                let now = self.clock.running_ms();
-                self.term = term;
-                self.links.iter_mut().for_each(|link| link.serves_in(now, term));
-            }
             Work::Connect(port) => {
                 let now = self.clock.running_ms();
                 let link = Link::to_be_dialled(*port, self.deadline, now);
                 let mut link = link.comparing(self.openings.as_ref(), now);
-                link.serves_in(now, self.term);
                 if self.watches_closely {
                     link.watch_closely(now);
                 }

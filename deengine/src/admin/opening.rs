@@ -15,8 +15,7 @@
 //!   SSD starts with 5    OPENING 5 --durable: 6--> answer 6      OPENING 6 --> it serves
 //!   older image: 4       OPENING 5 --durable: incarnation + 1--> it serves nothing, and keeps its 4
 //! ```
-//! An OPENING names the daemon's term, and is refused from a deposed daemon. The daemon holds a number before
-//! it says it a second time. An SSD that waits for the daemon
+//! The daemon holds a number before it says it a second time. An SSD that waits for the daemon
 //! ([`Ssd::await_opening`]) serves nothing before that.
 //!
 //! All of these are changes of the metadata ([`super::changes`]), so none overtakes another one.
@@ -111,19 +110,14 @@ impl Ssd {
         let Some(own) = self.table.fleet().and_then(|fleet| fleet.own()) else {
             return self.refuse(permit, 0, Refusal::NotServing.into(), now);
         };
-        let (KnownOpening { number: known, term }, has) = (known, self.known_opening(own));
+        let (KnownOpening(known), has) = (known, self.known_opening(own));
         if self.admin.volumes.stands_in() {
             return self.complete(permit, OK, now, 0);
         }
         let answer = Answer { dw0: has, dw1: self.admin.asker.start, ..OK };
-        // A daemon that starts has no term yet. This start is counted for it. Its numbers show no older
-        // image, as it may be deposed before it serves.
-        if term < self.table.term() && (term > 0 || has < known) && !self.is_known_older(has, known) {
-            return self.refuse(permit, 0, Refusal::StaleTerm.into(), now);
-        }
         if has < known {
             // Without voters it was found before: it stays behind, so that the right file can be put back.
-            return match self.is_known_older(has, known) {
+            return match !self.asks_voters() && self.is_filling() {
                 true => self.refuse(permit, 0, Refusal::OlderImage.into(), now),
                 false => self.ask_change(now, permit, 0, Change::Older { known }),
             };
@@ -141,11 +135,6 @@ impl Ssd {
             }
             (false, ..) => self.ask_change(now, permit, 0, Change::Open),
         }
-    }
-
-    /// It was told before that its content is older than this number, and has stayed behind.
-    fn is_known_older(&self, has: Opening, known: Opening) -> bool {
-        has < known && !self.asks_voters() && self.is_filling()
     }
 
     /// This start's number is durable.

@@ -63,7 +63,7 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
 /// PEER READ, REPAIR and OPENING.
 fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     if dice.one_in(3) {
-        let known = KnownOpening { number: dice.small(4), term: dice.small(3).into() };
+        let known = KnownOpening(dice.small(4));
         return (Sqe { flags: FLAGS_SGL, ..known.command() }, Vec::new());
     }
     if dice.one_in(2) {

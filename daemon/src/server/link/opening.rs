@@ -32,8 +32,6 @@ pub(super) struct Opening {
     ssd: Option<Uuid>,
     /// The SSD has the number that is held, and is an older image nevertheless.
     is_older: bool,
-    /// The daemon's term; 0: it does not serve yet.
-    term: u64,
     /// When the next question is asked.
     at: Option<u64>,
 }
@@ -46,15 +44,7 @@ impl Opening {
 
     /// A connection begins. Another SSD may be there.
     pub(super) fn begin(&mut self, now: u64) {
-        *self = Self { term: self.term, ..Self::new(self.openings.take(), now) };
-    }
-
-    /// The daemon serves in this term. Before, an SSD takes no number from it that makes it an older image.
-    pub(super) fn serves_in(&mut self, now: u64, term: u64) {
-        self.term = term;
-        if self.openings.is_some() && self.ssd.is_some() {
-            self.at = Some(now);
-        }
+        *self = Self::new(self.openings.take(), now);
     }
 
     pub(super) fn wakes_at(&self) -> Option<u64> {
@@ -65,8 +55,8 @@ impl Opening {
     pub(super) fn say(&mut self, now: u64) -> Option<Say> {
         self.at.take_if(|at| *at <= now)?;
         let Some(held) = self.held() else { return Talk::start(Command::Identify).ok().map(Say::Who) };
-        let number = if self.is_older { held.number.saturating_add(1) } else { held.number };
-        Some(Say::Opening(KnownOpening { number, term: self.term }))
+        let known = if self.is_older { held.number.saturating_add(1) } else { held.number };
+        Some(Say::Opening(KnownOpening(known)))
     }
 
     /// An answer.
@@ -80,7 +70,7 @@ impl Opening {
             Said::Opening(Ok(says), told) => self.judge(now, index, says, told),
             // An SSD of an earlier version.
             Said::Opening(Err(Some(Refusal::InvalidOpcode)), _) => None,
-            // It has no map yet, voters have to prove its content first, or this daemon has no term yet.
+            // It has no map yet, or voters have to prove its content first.
             _ => {
                 self.at = self.openings.is_some().then_some(now + LOOK_MS);
                 None
@@ -132,7 +122,7 @@ mod tests {
     /// The number that the SSD is told.
     fn told(opening: &mut Opening, now: u64) -> u32 {
         let said = opening.say(now);
-        let Some(Say::Opening(KnownOpening { number: known, .. })) = said else { panic!("{said:?}") };
+        let Some(Say::Opening(KnownOpening(known))) = said else { panic!("{said:?}") };
         assert!(opening.say(now).is_none(), "once");
         known
     }
@@ -199,26 +189,5 @@ mod tests {
         let mut none = Opening::default();
         none.begin(3);
         assert!(none.wakes_at().is_none() && none.say(9).is_none());
-    }
-
-    #[test]
-    fn a_daemon_that_begins_to_serve_says_its_number_again_and_with_its_term() {
-        let _deadline = Deadline::after(LIMIT);
-        let openings = Arc::new(Openings::in_memory());
-        openings.keep(&[(SSD, Opened { number: 6, start: 40 })]).unwrap();
-        let mut opening = link(&openings);
-        let known = |opening: &mut Opening, now| match opening.say(now) {
-            Some(Say::Opening(known)) => Some((known.number, known.term)),
-            _ => None,
-        };
-        assert_eq!(known(&mut opening, 6), Some((6, 0)));
-        assert!(opening.heard(7, 0, Said::Opening(Err(Some(Refusal::StaleTerm)), 6)).is_none());
-        opening.serves_in(8, 3);
-        assert_eq!(known(&mut opening, 8), Some((6, 3)));
-        // The SSD connects again.
-        opening.begin(9);
-        assert!(matches!(opening.say(9), Some(Say::Who(_))));
-        assert!(opening.heard(10, 0, Said::Who(Some(SSD))).is_none());
-        assert_eq!(known(&mut opening, 10), Some((6, 3)));
     }
 }

@@ -76,7 +76,7 @@ impl Dialogue for Say {
                 Answer::Says(says) => Said::Who(says.map(|says| says.uuid)),
                 _ => Said::NotOpened,
             }),
-            Self::Opening(KnownOpening { number: known, .. }) => {
+            Self::Opening(KnownOpening(known)) => {
                 let is_success = Status(reply.cqe.status_word()).is_success();
                 let (number, start) = (reply.cqe.dw0.get(), reply.cqe.dw1.get());
                 let says = if is_success { Ok(Opened { number, start }) } else { Err(refusal(&reply.cqe)) };

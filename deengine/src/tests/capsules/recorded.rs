@@ -175,7 +175,7 @@ fn recorded() -> Vec<Vec<u8>> {
     alone.with_data(opcode::MAP_SET, &[&map[..], &[0; 3]].concat()[..map.len().next_multiple_of(4)]);
     let renew = Sqe { cdw2: 1.into(), cdw12: 5000.into(), cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) };
     alone.both(DAEMON, renew, &[], |sqe| sqe.cdw12 = 1.into());
-    let opening = Sqe { flags: sqe(0).flags, ..KnownOpening { number: 0, term: 0 }.command() };
+    let opening = Sqe { flags: sqe(0).flags, ..KnownOpening(0).command() };
     alone.both(DAEMON, opening, &[], elsewhere);
 
     let fleet = voting::voted(&[0]);
