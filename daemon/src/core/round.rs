@@ -192,13 +192,15 @@ impl Core {
         // SSDs that are away get the entry when they are back.
         let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
         let is_enough = || round.some_took() && is_on_all_others();
-        // Of a lease that goes on an SSD that is away need not know. Without this no lease would be renewed
-        // beside an SSD that stays absent.
-        let may_do_without =
-            |is_known: bool| matches!(then, Then::OpenedRead { everywhere } if is_known || !everywhere);
         let is_known = self.is_known(&round);
-        let suffices = round.failed.is_empty()
-            || (may_do_without(is_known) || matches!(then, Then::Renewed)) && is_enough();
+        let may_lack_some = match then {
+            Then::OpenedRead { everywhere } => is_known || !everywhere,
+            // Where SSDs vote, one that is away need not know of a lease that goes on: its clock ends none
+            // (rule 8a). Otherwise no lease would be renewed beside an SSD that stays absent.
+            Then::Renewed => self.map_of_voters().is_some(),
+            _ => false,
+        };
+        let suffices = round.failed.is_empty() || may_lack_some && is_enough();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);

@@ -149,7 +149,7 @@ fn what_was_begun_before_is_repeated_at_once_when_the_ssd_is_back() {
     bench.ask(read("a", 5)).unwrap();
     bench.ask(write("a", 6, 10_000)).unwrap();
     bench.lose(1);
-    bench.ask(renew("a", 6, 1, 60_000)).unwrap();
+    refused(&bench.ask(renew("a", 6, 1, 60_000)), GrpcCode::Unavailable, &["SSD 1", "repeated"]);
     refused(&bench.ask(release("a", 5)), GrpcCode::Unavailable, &["SSD 1", "repeated"]);
     bench.run_for(100_000);
     bench.find(1);

@@ -62,6 +62,7 @@ impl Ftl {
         entry.valid -= 1;
         entry.released = entry.released.max(seq);
         inner.collector.look_again();
+        inner.collector.has_more_room();
         self.note_emptied(inner, superblock);
     }
 }

@@ -91,7 +91,7 @@ impl World {
             (None, None) => true,
             (Some((held, sum)), Some(tag)) => {
                 // A copy of a block whose record had rotted has no stamp.
-                (held == *stamp || held == Stamp::default())
+                (held == *stamp || self.shape.rots_records && held == Stamp::default())
                     && sum == block_sum(&super::history::data_of(*tag))
             }
             _ => false,

@@ -248,9 +248,10 @@ impl Core {
         may.iter().filter_map(|ssd| Some((ssd, self.changes.says(ssd)?.incarnation))).collect()
     }
 
-    /// A writer that does not follow a map in which SSDs come in.
-    pub(super) fn does_not_follow(&self, volume: &Volume, now: u64) -> bool {
-        volume.stage == Stage::Active && volume.writer(now).is_some() && !volume.follows
+    /// A writer that does not follow a map in which SSDs come in. SSDs let it write until they hear that it
+    /// is no longer the writer, whatever its lease is (rule 8a).
+    pub(super) fn does_not_follow(volume: &Volume) -> bool {
+        volume.stage == Stage::Active && volume.entry.writer.is_some() && !volume.follows
     }
 
     /// Writers that do not follow in time lose their leases.
@@ -259,7 +260,7 @@ impl Core {
         if !is_over || !self.is_serving() {
             return;
         }
-        let late = self.volumes.iter().filter(|(_, v)| v.round.is_none() && self.does_not_follow(v, now));
+        let late = self.volumes.iter().filter(|(_, v)| v.round.is_none() && Self::does_not_follow(v));
         let late: Vec<Vid> = late.map(|(&vid, _)| vid).collect();
         for vid in late {
             tracing::warn!(%vid, "the writer does not say that it follows SSDs that come in: its lease ends");
@@ -334,7 +335,7 @@ impl Core {
         let comers = &by.ssds;
         let is_ready = |(ssd, _): &&(u16, u32)| self.has_all(*ssd) && self.is_reached(*ssd, now);
         let ready: Vec<(u16, u32)> = comers.iter().filter(is_ready).copied().collect();
-        let is_followed = !self.volumes.values().any(|volume| self.does_not_follow(volume, now));
+        let is_followed = !self.volumes.values().any(Self::does_not_follow);
         let late = self.late_comers(now, map, &ready).filter(|_| now < since + FOLLOW_MS);
         let all_are_ready = ready.len() == comers.len() && is_followed && late.is_none();
         let next = wire::change(map, |map: &Map| map.leave_unused(ssd, most, term)).or_else(|why| {

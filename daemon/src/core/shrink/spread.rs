@@ -62,7 +62,7 @@ impl Core {
         if self.changes.spread.ssd.is_none_or(|(of, _)| of != ssd) {
             self.changes.spread.ssd = Some((ssd, now));
         }
-        let is_followed = !self.volumes.values().any(|volume| self.does_not_follow(volume, now));
+        let is_followed = !self.volumes.values().any(Self::does_not_follow);
         let is_reached = self.is_reached(ssd, now);
         let unreached = if is_followed && !is_reached { vec![ssd] } else { Vec::new() };
         self.changes.needs_to_come(unreached, now);

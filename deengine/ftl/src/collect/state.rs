@@ -49,6 +49,11 @@ impl Collector {
         self.last_write + IDLE_AFTER
     }
 
+    /// A page is not valid any more, so collection may bring room again.
+    pub(crate) fn has_more_room(&mut self) {
+        self.worn_out = false;
+    }
+
     /// Too many blocks have gone bad for more writes.
     pub(crate) fn is_worn_out(&self) -> bool {
         self.worn_out
