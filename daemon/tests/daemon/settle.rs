@@ -73,6 +73,11 @@ fn a_release_that_comes_late_ends_no_later_lease_of_its_client() {
         bench.ask(of_lease(epoch)).unwrap();
         assert!(entry(&bench).writer.is_some(), "epoch {epoch} ended the lease of epoch 2");
     }
+    // It had a reader's place, too, which that of a file for reading ends.
+    bench.ask(read("a", 7)).unwrap();
+    assert_eq!(entry(&bench).readers.len(), 1);
+    bench.ask(of_lease(0)).unwrap();
+    assert!(entry(&bench).readers.is_empty() && entry(&bench).writer.is_some());
     bench.ask(of_lease(2)).unwrap();
     assert_eq!(entry(&bench).writer, None);
     // A client of an earlier version names no lease.

@@ -167,8 +167,8 @@ impl Core {
     }
 
     /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends the
-    /// rights of all clients whose ids are ending. A Release of an earlier lease of the client came late, and
-    /// ends nothing.
+    /// rights of all clients whose ids are ending. A Release of an earlier lease of the client, or of a
+    /// file that was open for reading, ends no lease.
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool, lease_epoch: Option<u32>) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
@@ -176,12 +176,13 @@ impl Core {
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
         let is_other = lease_epoch.is_some_and(|epoch| epoch != volume.entry.lease_epoch);
-        if is_other && volume.entry.writer == Some(client) {
+        let keeps_lease = is_other && volume.entry.writer == Some(client);
+        let ends = |id: &ClientId| *id == client || ticket.is_own() && self.clients.is_ending(*id);
+        let named = volume.entry.readers.iter().chain(volume.entry.writer.iter().filter(|_| !keeps_lease));
+        let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();
+        if gone.is_empty() && keeps_lease {
             return self.reply(ticket, Ok(Reply::Done));
         }
-        let ends = |id: &ClientId| *id == client || ticket.is_own() && self.clients.is_ending(*id);
-        let named = volume.entry.readers.iter().chain(&volume.entry.writer);
-        let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();
         if volume.stage != Stage::Active || gone.is_empty() {
             let is_everywhere = volume.is_everywhere();
             gone.into_iter().chain([client]).for_each(|id| self.let_go(now, id, vid, is_everywhere));
@@ -189,7 +190,7 @@ impl Core {
         }
         let mut entry = volume.basis(now, term);
         entry.readers.retain(|reader| !gone.contains(reader));
-        if entry.writer.is_some_and(|writer| gone.contains(&writer)) {
+        if !keeps_lease && entry.writer.is_some_and(|writer| gone.contains(&writer)) {
             entry.writer = None;
             entry.lease_ms = 0;
         }
