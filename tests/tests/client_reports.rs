@@ -47,8 +47,8 @@ impl Recorder {
     }
 
     /// Number of releases of a volume by this client that say whether all writes were acknowledged. Such a
-    /// message has name and id, field 3 if all were, and the epoch of the volume's first lease. gRPC's flag and
-    /// length come before it.
+    /// message has name and id, field 3 if all were, and the epoch of the volume's first lease. gRPC's flag
+    /// and length come before it.
     fn releases(&self, name: &str, client: u8, all_acknowledged: bool) -> usize {
         let length = u8::try_from(name.len()).expect("a short name");
         let mut body = [&[1 << 3 | 2, length][..], name.as_bytes(), &[2 << 3, client]].concat();
