@@ -145,7 +145,9 @@ impl Trimmer {
                 refusal @ (Refusal::StaleMap
                 | Refusal::MapBehind
                 | Refusal::WrongTarget
-                | Refusal::NotServing),
+                | Refusal::NotServing
+                // On a busy machine the map may name an SSD absent, or drop it to one copy.
+                | Refusal::GroupWaits),
             ) => Err(refusal.sentence().into()),
             other => panic!("TRIM of block {first} at SSD {ssd}: {other:?}, {answer:?}"),
         }

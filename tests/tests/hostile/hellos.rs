@@ -184,9 +184,7 @@ fn new_clients_of_the_same_host_come_through_beside_floods_of_connections() {
                 ("the daemon", up.daemon.parse().expect("an address"), daemon),
                 ("the SSDs", ssd_address(&up), ssds),
             ];
-            // docs/limits.md: TLS handshakes at the daemon are no part of this.
-            let left_out = usize::from(credentials.tls_ca.is_some());
-            for (what, address, of_host) in ports.into_iter().skip(left_out) {
+            for (what, address, of_host) in ports {
                 let what = &format!("{what}, {tls}");
                 beside_floods(&up, &Port { what, address, of_host }, &credentials);
             }
