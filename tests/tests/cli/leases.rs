@@ -43,7 +43,7 @@ fn a_lease_is_listed_and_revoked_and_the_writers_next_write_is_refused() {
         let words = format!("ended: client {client} held the write lease of volume corpus");
         assert!(ended.stdout.contains(&words), "{}", ended.stdout);
         let refused = io_failure(file.write_at(0, &pattern(2, BLOCK)));
-        assert!(refused.to_string().contains("has not opened the volume"), "{refused}");
+        assert!(refused.to_string().contains("the write lease has expired"), "{refused}");
         let mut block = vec![0; BLOCK];
         reads.read_at(0, &mut block).unwrap();
         assert_eq!(block, pattern(1, BLOCK), "the refused write has changed nothing");
@@ -79,7 +79,7 @@ fn a_volume_is_deleted_under_its_writer_with_force_only() {
         let gone = on(&up, &["rm", "--force", "corpus", "free"]);
         assert_eq!((gone.code, &*gone.stdout), (0, "deleted corpus\ndeleted free\n"), "{}", gone.stderr);
         assert!(
-            gone.stderr.contains("ended: client 1 held the write lease of volume corpus"),
+            gone.stderr.contains(" held the write lease of volume corpus"),
             "{}",
             gone.stderr
         );
