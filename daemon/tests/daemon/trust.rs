@@ -12,6 +12,7 @@ mod ends;
 mod health;
 mod hellos;
 mod hoard;
+mod hosts;
 mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
