@@ -47,7 +47,7 @@ pub use gnstor_gnor::node::Node;
 pub use gnstor_gnor::session::{Missing, Session};
 pub use gnstor_proto::labels;
 pub use holders::{LeaseInfo, PAGE};
-pub use io_failure::IoFailure;
+pub use io_failure::{FailedSsd, IoFailure};
 pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 pub use rpc::{dial, within};

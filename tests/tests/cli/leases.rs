@@ -44,6 +44,12 @@ fn a_lease_is_listed_and_revoked_and_the_writers_next_write_is_refused() {
         assert!(ended.stdout.contains(&words), "{}", ended.stdout);
         let refused = io_failure(file.write_at(0, &pattern(2, BLOCK)));
         assert!(refused.to_string().contains("the write lease has expired"), "{refused}");
+        let ssd = refused.ssd.as_ref().expect("it says which SSD has refused");
+        let address = ssd.address.as_deref().expect("it is in another process");
+        let map = on(&up, &["status", "--json"]).state();
+        assert_eq!(map["ssds"][usize::from(ssd.index)]["address"], address, "{map:#}");
+        let words = format!("write of block 0 failed on SSD {} ({address}): ", ssd.index);
+        assert!(refused.to_string().starts_with(&words), "{refused}");
         let mut block = vec![0; BLOCK];
         reads.read_at(0, &mut block).unwrap();
         assert_eq!(block, pattern(1, BLOCK), "the refused write has changed nothing");
@@ -78,11 +84,7 @@ fn a_volume_is_deleted_under_its_writer_with_force_only() {
         file.write_at(0, &pattern(2, BLOCK)).unwrap();
         let gone = on(&up, &["rm", "--force", "corpus", "free"]);
         assert_eq!((gone.code, &*gone.stdout), (0, "deleted corpus\ndeleted free\n"), "{}", gone.stderr);
-        assert!(
-            gone.stderr.contains(" held the write lease of volume corpus"),
-            "{}",
-            gone.stderr
-        );
+        assert!(gone.stderr.contains(" held the write lease of volume corpus"), "{}", gone.stderr);
         let refused = io_failure(file.write_at(0, &pattern(3, BLOCK)));
         assert!(refused.to_string().contains("no such volume"), "{refused}");
         assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]));
