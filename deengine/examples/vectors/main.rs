@@ -45,8 +45,28 @@ fn write() -> std::io::Result<()> {
     for script in &scripts {
         std::fs::write(folder().join(format!("{}.gnv", script.file)), script.file_bytes())?;
     }
-    println!("{} scripts", scripts.len());
+    let found = found(&scripts)?;
+    for (path, file, bytes) in &found {
+        let script = file::Script::read(file, bytes);
+        let script = script.ok_or_else(|| std::io::Error::other(format!("{file}: a damaged script")))?;
+        std::fs::write(path, script.file_bytes())?;
+    }
+    println!("{} scripts", scripts.len() + found.len());
     Ok(())
+}
+
+/// The golden files of scripts that the fuzzer has found: path, name and bytes. They are played as they are.
+fn found(scripts: &[file::Script]) -> std::io::Result<Vec<(PathBuf, String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder())? {
+        let path = entry?.path();
+        let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|kind| kind == "gnv") && scripts.iter().all(|s| s.file != file) {
+            let bytes = std::fs::read(&path)?;
+            found.push((path, file, bytes));
+        }
+    }
+    Ok(found)
 }
 
 /// Golden files that differ from the firmware's answers.
@@ -59,14 +79,7 @@ fn stale() -> std::io::Result<Vec<String>> {
             stale.push(script.file.clone());
         }
     }
-    // Scripts that the fuzzer has found: played as they are.
-    for entry in std::fs::read_dir(folder())? {
-        let path = entry?.path();
-        let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if path.extension().is_none_or(|kind| kind != "gnv") || scripts.iter().any(|s| s.file == file) {
-            continue;
-        }
-        let bytes = std::fs::read(&path)?;
+    for (_, file, bytes) in found(&scripts)? {
         if file::Script::read(&file, &bytes).is_none_or(|script| script.file_bytes() != bytes) {
             stale.push(file);
         }
