@@ -116,7 +116,7 @@ impl Hosts {
                 let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
                 state.standing = Standing::Io { controller, class, arbiter };
             }
-            Role::Fresh | Role::Connecting | Role::Ended => {}
+            Role::Fresh | Role::Connecting | Role::Ended(_) => {}
         }
         Some(state)
     }
@@ -163,13 +163,13 @@ impl Hosts {
                 others.retain(|&other| other != key);
                 Some(others)
             }
-            Role::Io(cntlid, _) => {
+            Role::Io(cntlid, _) | Role::Ended(cntlid) => {
                 if let Some(host) = self.host(cntlid) {
                     host.queues.retain(|&other| other != key);
                 }
                 Some(Vec::new())
             }
-            Role::Fresh | Role::Connecting | Role::Ended => Some(Vec::new()),
+            Role::Fresh | Role::Connecting => Some(Vec::new()),
         }
     }
 
@@ -255,10 +255,11 @@ impl Hosts {
         others.filter_map(|host| host.queues.first().copied()).collect()
     }
 
-    /// The queue of this id of a controller.
+    /// The queue of this id of a controller. After Disconnect a queue has its id no longer.
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
         let host = self.controllers.get(index(cntlid))?.as_ref()?;
-        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(|queue| queue.qid == qid))
+        let has_id = |queue: &Queue| queue.qid == qid && !matches!(queue.role, Role::Ended(_));
+        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(has_id))
     }
 
     /// Whether a controller has a queue of this id.

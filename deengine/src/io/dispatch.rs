@@ -304,7 +304,7 @@ impl Ssd {
                 self.submit_fabrics(now, permit, role, sqe);
             }
             Role::Unproven(_) => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
-            Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
+            Role::Fresh | Role::Connecting | Role::Ended(_) | Role::Admin(_) | Role::Io(..) => {
                 self.refuse(permit, 0, Refusal::SequenceError.into(), now);
             }
         }
