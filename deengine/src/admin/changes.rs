@@ -229,9 +229,13 @@ impl Ssd {
         match change {
             Begun::Entry(entry, is_new) => {
                 let vid = entry.vid;
-                let taken = if is_new { self.table.add(now, *entry) } else { self.table.chmod(now, *entry) };
+                let taken = match is_new {
+                    true => self.table.add(now, *entry).map(|()| None),
+                    false => self.table.chmod(now, *entry),
+                };
                 match taken {
-                    Ok(()) => {
+                    Ok(former) => {
+                        former.into_iter().for_each(|client| self.note_former_writer(client, vid));
                         self.schedule(now, vid.get());
                         if is_new {
                             self.fill_added(now, vid);

@@ -337,7 +337,7 @@ impl Ssd {
         };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
-                Ok(()) => self.make_durable(now, permit, 0, accepted),
+                Ok(()) => self.flush(Accepted { now, at: accepted, permit }, submission.identity),
                 Err(refused) => self.refuse(permit, 0, refused, accepted),
             },
             io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {

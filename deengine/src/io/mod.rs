@@ -7,6 +7,7 @@ mod delay;
 pub(crate) mod dispatch;
 mod effects;
 mod firmware_read;
+mod flush;
 mod guard;
 mod pace;
 mod pending;

@@ -9,6 +9,7 @@ use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
+use gnstor_durable::Seq;
 use gnstor_flash::{Loaded, Ticket};
 use gnstor_ftl::{CommitError, MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
@@ -224,10 +225,15 @@ pub(crate) fn not_durable(why: NotDurable) -> Refusal {
 }
 
 impl Ssd {
-    /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
+    /// Completes when everything committed so far is durable without a dump: FUA.
     pub(crate) fn make_durable(&mut self, now: Time, permit: CompletionPermit, vid: u16, done: Time) {
         let (seq, at) = self.ftl().make_durable(now);
-        let done = done.max(at);
+        self.await_durable(Accepted { now, at: done.max(at), permit }, vid, seq);
+    }
+
+    /// Completes when transaction `seq` is durable without a dump, which the layer has begun to do.
+    pub(super) fn await_durable(&mut self, command: Accepted, vid: u16, seq: Seq) {
+        let Accepted { now, at: done, permit } = command;
         if self.ftl().durable() >= seq {
             return self.acknowledge(permit, vid, done);
         }

@@ -7,7 +7,7 @@ use crate::permission::rate::Rate;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::Tombstone;
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
 
@@ -70,6 +70,7 @@ impl Table {
         if old.deleting {
             return Err(Refusal::Deleting.into());
         }
+        self.writers.replace(entry.vid, None, entry.writer);
         if entry.version <= old.version {
             return Err(Refusal::StaleVersion.into());
         }
@@ -79,8 +80,8 @@ impl Table {
         if same && grows && !entry.deleting { Ok(()) } else { Err(Refusal::InvalidField.into()) }
     }
 
-    /// VOLUME CHMOD.
-    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+    /// VOLUME CHMOD. Returns the client that may write the volume no more.
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<Option<ClientId>, Refused> {
         self.check_chmod(&entry)?;
         let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
         let used = &mut self.uses[usize::from(slot)];
@@ -89,13 +90,15 @@ impl Table {
             used.rate = Rate::new(entry.limits);
         }
         self.replace(slot, |volume| volume.take(entry, now));
-        Ok(())
+        Ok(old.filter(|_| old != new))
     }
 
     /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
     pub(crate) fn check_delete(
         &mut self,
         vid: Vid,
+        let (old, new) = (self.rules.volume(entry.vid).and_then(|volume| volume.entry.writer), entry.writer);
+        self.writers.replace(entry.vid, old, new);
         generation: u32,
         version: u64,
         term: u64,
@@ -145,6 +148,7 @@ impl Table {
         self.take_term(term)?;
         self.renewal.take(term, version)?;
         self.workers.end_lease_at(until);
+        self.writers.replace(vid, volume.entry.writer, None);
         Ok(())
     }
 
