@@ -26,6 +26,9 @@ const FRESH_ENTRIES: u16 = 2;
 pub(crate) const MAX_IO_QUEUES: u16 = 1024;
 /// Most entries of all queues together: as many as the slabs can number.
 const MAX_ENTRIES: u32 = 1 << 18;
+/// Most controllers of a client with weighted round robin. All workers share the order of such a controller,
+/// so each of them looks at those whose next command another one has.
+pub(crate) const MOST_WEIGHTED: usize = 16;
 /// Controller ids are 1 to this.
 const MAX_CONTROLLERS: usize = 0x4000;
 
@@ -67,8 +70,8 @@ pub(crate) enum Standing {
     Unconnected,
     /// Admin commands take no time of the modelled firmware: each is carried out when it comes.
     Admin,
-    /// Commands pend with the I/O queues of this controller.
-    Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
+    /// Commands pend with the I/O queues of the controller of this client that has this arbiter.
+    Io { identity: Identity, class: Class, arbiter: Arc<Arbiter> },
 }
 
 /// All connections of one SSD.
@@ -114,7 +117,7 @@ impl Hosts {
                 let host = self.controllers.get(index(controller))?.as_ref()?;
                 state.reader = (!host.features.tell_unwritten).then_some(identity);
                 let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
-                state.standing = Standing::Io { controller, class, arbiter };
+                state.standing = Standing::Io { identity, class, arbiter };
             }
             Role::Fresh | Role::Connecting | Role::Ended(_) => {}
         }
@@ -246,6 +249,12 @@ impl Hosts {
         let known: Vec<u16> =
             (1..).zip(&self.controllers).filter(|(_, host)| host.is_some()).map(|(id, _)| id).collect();
         known.into_iter()
+    }
+
+    /// Whether a client may have one more controller with weighted round robin.
+    pub(crate) fn may_weigh(&self, identity: Identity) -> bool {
+        let of_client = self.controllers.iter().flatten().filter(|host| host.identity == identity);
+        of_client.filter(|host| host.arbiter.is_weighted()).count() < MOST_WEIGHTED
     }
 
     /// Admin queues of hosts with this identity and another host identifier, or an older registration.

@@ -75,8 +75,8 @@ impl Worker {
     /// What pends has changed: tells the other workers, and works out when to look at it again.
     #[inline]
     pub(super) fn publish_pending(&mut self) {
-        let controllers = self.pending.controllers(self.index);
-        self.shared.workers.publish_pending(&mut self.place, controllers);
+        let clients = self.pending.clients(self.index);
+        self.shared.workers.publish_pending(&mut self.place, clients);
         self.pending_at = self.pending_wants();
     }
 

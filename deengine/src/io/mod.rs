@@ -13,6 +13,8 @@ mod pace;
 mod pending;
 mod port;
 mod read;
+mod rings;
+mod starve;
 pub(crate) mod state;
 pub(crate) mod trim;
 pub(crate) mod waiting;

@@ -264,9 +264,14 @@ impl Ssd {
         if enable && (!known || changed) {
             return Err(Refusal::InvalidField.into());
         }
+        let (is_weighted, was_weighted) = (arbitration_of(value) == AMS_WEIGHTED, host.arbiter.is_weighted());
+        let identity = host.identity;
+        if is_weighted && !was_weighted && !self.hosts.may_weigh(identity) {
+            return Err(Refusal::InvalidField.into());
+        }
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         host.cc = value;
-        if host.arbiter.is_weighted() != (arbitration_of(value) == AMS_WEIGHTED) {
-            let is_weighted = arbitration_of(value) == AMS_WEIGHTED;
+        if is_weighted != was_weighted {
             host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
         }
         if was_enabled && !enable {
