@@ -270,7 +270,12 @@ impl Ssd {
                 self.commands.end_data_of(&end.request);
                 self.finish_write(command, failure, end);
             }
-            Work::Compare { request, buffer } => self.finish_compare(command, failure, request, buffer),
+            Work::Compare { request, buffer, has_data: false } => {
+                self.compare_data(command, failure, request, buffer);
+            }
+            Work::Compare { request, buffer, has_data: true } => {
+                self.finish_compare(command, failure, request, buffer);
+            }
             buffered @ (Work::Deallocate { .. }
             | Work::Connect { .. }
             | Work::Authenticate { .. }

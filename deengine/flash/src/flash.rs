@@ -191,6 +191,11 @@ impl Flash {
         self.frames.region().read(self.frames.at(frame).offset, out);
     }
 
+    /// Copies the bytes of a fetched page out.
+    pub fn read_fetched(&self, local: LocalRef, out: &mut [u8; 4096]) {
+        self.frames.region().read(local.offset, out);
+    }
+
     /// Copies a frame in.
     pub fn write_frame(&self, frame: Frame, data: &[u8; 4096]) {
         self.frames.region().write(self.frames.at(frame).offset, data);

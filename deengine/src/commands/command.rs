@@ -63,8 +63,9 @@ pub(crate) enum Work {
     Trim(Vec<Authorized<Request>>),
     /// Waits for this transaction to be durable.
     MakeDurable(Seq),
-    /// Compares the buffer with the blocks.
-    Compare { request: Authorized<Request>, buffer: Buffer },
+    /// Compares the buffer with the blocks. Without `has_data`, the host's data is on its way into the
+    /// buffer. With it, blocks are being loaded.
+    Compare { request: Authorized<Request>, buffer: Buffer, has_data: bool },
     /// Begins when its volume's rate allows; nothing has been done for it.
     Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64 },
     /// Checks and unmaps the ranges in the buffer.

@@ -5,7 +5,7 @@
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::{Push, Ssd};
-use crate::io::state::{Commands, Load};
+use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
@@ -54,15 +54,15 @@ impl Ssd {
         self.workers().maintain_by(at);
     }
 
-    /// Sends on what the medium has loaded.
+    /// Sends on, or compares, what the medium has loaded.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.commands.loads.is_empty() {
             let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
             let load = self.commands.loads.remove(&ticket).expect("every load has a command");
-            let Load { command: id, page, remote, sum } = load;
+            let Load { command: id, page, sum, to } = load;
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
-            match result {
-                Ok(local) if !gone => {
+            match (result, to) {
+                (Ok(local), LoadFor::Host(remote)) if !gone => {
                     // The load's place is taken by the transfer.
                     if let Some(command) = self.commands.get_mut(id) {
                         command.pending -= 1;
@@ -71,8 +71,12 @@ impl Ssd {
                     self.push(id, Push { kind, remote, local, sum: Some(sum) });
                     continue;
                 }
-                Ok(_) => self.ftl().release(ticket),
-                Err(_) => self.fail(id, Refusal::Unreadable),
+                (Ok(local), LoadFor::Compare(index)) if !gone => {
+                    self.compare_stored(id, index, local, sum);
+                    self.ftl().release(ticket);
+                }
+                (Ok(_), _) => self.ftl().release(ticket),
+                (Err(_), _) => self.fail(id, Refusal::Unreadable),
             }
             self.ftl().unpin(page);
             self.ended(now, id);

@@ -29,12 +29,21 @@ const STEP_BLOCKS: u32 = 1 << 12;
 pub(crate) struct Load {
     pub(crate) command: u32,
     pub(crate) page: Ppa,
-    pub(crate) remote: Remote,
     pub(crate) sum: u32,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
 #[derive(Debug)]
+    pub(crate) to: LoadFor,
+}
+
+/// What a loaded page is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoadFor {
+    /// A read: it goes to the host.
+    Host(Remote),
+    /// A Compare: it is this block of the command.
+    Compare(u32),
 pub(crate) struct Commands {
     pub(in crate::io) slots: Slab<Command>,
     transfers: Slab<Transfer>,
