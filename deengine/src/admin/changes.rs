@@ -238,6 +238,7 @@ impl Ssd {
                         former.into_iter().for_each(|client| self.note_former_writer(client, vid));
                         self.schedule(now, vid.get());
                         if is_new {
+                        self.judge_starved(now);
                             self.fill_added(now, vid);
                         }
                         self.fence_change(now, command, vid);
@@ -250,6 +251,7 @@ impl Ssd {
                 self.table.mark_deleting(&entry);
                 // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
                 // reach into the id's next life.
+                self.judge_starved(now);
                 if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {
                     self.ftl().sweep(vid, generation);
                 }
