@@ -343,6 +343,12 @@ impl Flash {
         self.lock().engine.as_ref().is_some_and(Engine::has_ring)
     }
 
+    /// Requests to its file that a blocking call carried out.
+    #[cfg(test)]
+    pub(crate) fn blocking(&self) -> u32 {
+        self.lock().engine.as_ref().map_or(0, Engine::blocking)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
