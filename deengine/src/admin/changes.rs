@@ -101,9 +101,9 @@ impl Ssd {
         Ok(Some(match change {
             Change::Entry { code, entry } => self.begin_entry(code, entry)?,
             Change::Delete { vid, generation, version, term } => {
-                let Some(entry) = self.table.check_delete(vid, generation, version, term)? else {
-                    return Ok(None);
-                };
+                let entry = self.table.check_delete(vid, generation, version, term)?;
+                self.table.take_term(term)?;
+                let Some(entry) = entry else { return Ok(None) };
                 // Durable before anything is unmapped (protocol rule 10).
                 self.start_entry(&entry);
                 Begun::Deleting(Box::new(entry))
@@ -163,6 +163,7 @@ impl Ssd {
         if is_new && !self.admin.volumes.metadata().has_room(entry.vid) {
             return Err(Refusal::TableFull.into());
         }
+        self.table.take_term(entry.term)?;
         self.start_entry(&entry);
         Ok(Begun::Entry(entry, is_new))
     }
@@ -172,10 +173,11 @@ impl Ssd {
         let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
         // This check comes before the term: a map of another array must change nothing.
         self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
-        self.table.take_term(map.term())?;
+        self.table.check_term(map.term())?;
         if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
             return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
         }
+        self.table.take_term(map.term())?;
         self.start_term(self.table.term());
         Ok(self.start_map(map, data))
     }
@@ -236,9 +238,9 @@ impl Ssd {
                 match taken {
                     Ok(former) => {
                         former.into_iter().for_each(|client| self.note_former_writer(client, vid));
+                        self.judge_starved(now);
                         self.schedule(now, vid.get());
                         if is_new {
-                        self.judge_starved(now);
                             self.fill_added(now, vid);
                         }
                         self.fence_change(now, command, vid);
@@ -249,9 +251,9 @@ impl Ssd {
             Begun::Deleting(entry) => {
                 let (vid, generation) = (entry.vid, entry.generation);
                 self.table.mark_deleting(&entry);
+                self.judge_starved(now);
                 // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
                 // reach into the id's next life.
-                self.judge_starved(now);
                 if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {
                     self.ftl().sweep(vid, generation);
                 }
