@@ -37,8 +37,8 @@ impl Ssd {
         }
     }
 
-    /// The write finds no frames, or its client has its share of them. It is looked at again before later ones
-    /// of its client.
+    /// The write finds no frames, or its client has its share of them. It is looked at again before later
+    /// ones of its client.
     pub(super) fn starve(&mut self, now: Time, client: ClientId, id: u32) {
         let is_tried = self.commands.is_retrying;
         self.commands.starved.join(client, id, is_tried);

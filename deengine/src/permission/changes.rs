@@ -22,8 +22,8 @@ impl Table {
         if term < self.term {
             return Err(Refusal::StaleTerm.into());
         }
-        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon. An SSD
-        // that has heard of no term may be new in an old array.
+        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon. An
+        // SSD that has heard of no term may be new in an old array.
         let jumps = self.term > 0 && term - self.term > TERM_JUMP;
         if term > self.term && (jumps || term > MAX_TERM) {
             return Err(Refusal::InvalidField.into());
@@ -31,8 +31,8 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a daemon's term, as [`Self::check_term`] allows. A command does so where it takes effect: one that
-    /// is refused leaves the term as it is.
+    /// Takes a daemon's term, as [`Self::check_term`] allows. A command does so where it takes effect: one
+    /// that is refused leaves the term as it is.
     pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
         self.check_term(term)?;
         self.term = term;

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queues_commands_are_those_that_were_put_in_and_not_taken_out() {
+    fn a_queue_lists_each_of_its_commands_from_the_insertion_to_the_removal() {
         let _deadline = crate::deadline::deadline();
         let mut commands = Commands::new().expect("memory");
         let mut model: BTreeMap<QueueKey, BTreeSet<u32>> = BTreeMap::new();
