@@ -43,7 +43,7 @@ impl Ssd {
         free >= blocks && self.commands.shares.allow(client, blocks, free) || free == 0 && gives_up.is_some()
     }
 
-    /// The entry of a volume has changed. Writes that wait for frames are judged by it at once, so a fence does
+    /// The entry of a volume has changed. Writes that wait for frames are judged by it at once: a fence does
     /// not wait for them.
     pub(crate) fn judge_starved(&mut self, now: Time) {
         for id in self.commands.starved.all() {

@@ -83,23 +83,25 @@ fn writes_that_find_no_frames_are_tried_again_only_when_there_are_some() {
     let mut harness = Harness::new();
     let queues = wide_queues(&mut harness);
     harness.hold = true;
-    // Eleven thousand writes, and their data never comes.
-    for nth in 0..11_000 {
-        let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+    // Four times as many blocks as there are frames, and their data never comes.
+    let commands = 4 * harness.free_frames() as usize / 16;
+    for nth in 0..commands {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 16);
         harness.submit(queues[nth % queues.len()], sqe);
     }
-    let pulled = harness.held.len();
-    assert!(pulled < 10_000, "{pulled} have frames");
+    let pulled = harness.held.len() / 16;
+    assert!(pulled < commands / 2, "{pulled} of {commands} writes have frames");
     let before = tries(&mut harness);
     assert!(before < 100, "{before} tries, and no frame came back");
-    // The data of some comes. Their frames are pages' now, so others still find none until these are written.
+    // The data of some comes. Their frames are pages' now, until newer writes of these blocks free them.
     let mut taken = std::mem::take(&mut harness.held);
-    let late = taken.split_off(100);
+    let late = taken.split_off(16 * 20);
     harness.held = taken;
     harness.release(|_| 0);
     harness.held.extend(late);
     let after = tries(&mut harness);
-    assert!(harness.held.len() > pulled - 100, "others go on");
+    let now_pulled = harness.held.len() / 16;
+    assert!(now_pulled > pulled - 20, "{now_pulled} of {pulled} writes wait for data: none goes on");
     assert!(after < 1000, "{after} tries");
 }
 
