@@ -11,6 +11,7 @@ mod connections;
 mod ends;
 mod hellos;
 mod hoard;
+mod hosts;
 mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
