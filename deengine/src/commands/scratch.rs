@@ -150,6 +150,11 @@ impl Scratch {
         (None, next)
     }
 
+    /// The host has sent the data of this buffer: from now on the SSD keeps it, and no queue ends for it.
+    pub(crate) fn arrived(&mut self, buffer: &Buffer) {
+        self.holders[size_of(buffer.bytes)].remove(&(buffer.since, buffer.offset));
+    }
+
     pub(crate) fn give(&mut self, buffer: Buffer) {
         let size = size_of(buffer.bytes);
         self.free[size].push(buffer.offset);
