@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for the data of commands other than reads and writes: Connect, Identify, permission entries, maps,
-//! ranges. No host can have all buffers, so some are left for the daemon's commands, for another host's
-//! Connect, and for what other SSDs read to repair their copies.
+//! ranges. No host can have all buffers, so some are left for the daemon's commands and for another host's
+//! Connect. Clients also leave some to other SSDs, which read to repair their copies.
 //!
 //! Several client ids of one principal may have all that the daemon leaves. So no host keeps a buffer for
 //! long while another wants one: the SSD closes the queue that has had one for the longest.
