@@ -205,7 +205,7 @@ impl Ssd {
 
     pub(crate) fn refuse(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
         self.smart.stats_mut().count_refusal(refused.refusal);
-        let detail = Detail { code: refused.refusal as u8, vid };
+        let detail = Detail { code: refused.refusal as u8, ssd: None, vid }.from_ssd(self.config.index);
         let answer = Answer { status: refused.refusal.status(), dw0: detail.to_dw0(), dw1: refused.epoch };
         self.log_error(&permit, vid, &answer);
         self.complete(permit, answer, at, 0);

@@ -102,8 +102,8 @@ impl Ssd {
             Change::Entry { code, entry } => self.begin_entry(code, entry)?,
             Change::Delete { vid, generation, version, term } => {
                 let entry = self.table.check_delete(vid, generation, version, term)?;
-                self.table.take_term(term)?;
                 let Some(entry) = entry else { return Ok(None) };
+                self.table.take_term(term)?;
                 // Durable before anything is unmapped (protocol rule 10).
                 self.start_entry(&entry);
                 Begun::Deleting(Box::new(entry))

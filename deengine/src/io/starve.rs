@@ -10,24 +10,25 @@ use gnstor_proto::slba::ClientId;
 
 impl Ssd {
     /// Tries the writes for which there are frames now: the first of each client, then the second, and so on.
+    /// Looks at a bounded number of them.
     pub(super) fn try_starved(&mut self, now: Time, gives_up: Option<NotDurable>) {
-        let mut left = MOST_TRIES;
-        let mut got_on = true;
-        while std::mem::take(&mut got_on) {
-            for client in self.commands.starved.clients() {
-                if left == 0 {
-                    return;
-                }
-                let Some(id) = self.commands.starved.first(client) else { continue };
-                if !self.may_go_on(client, id, gives_up) {
-                    continue;
-                }
-                self.commands.starved.leave(client);
-                let before = self.commands.starved.len();
-                self.try_again(now, id, gives_up);
-                left -= 1;
-                // Other workers may have taken the frames. Then the write is the first of its line again.
-                got_on |= self.commands.starved.len() == before;
+        // Clients that can do nothing, one after the other.
+        let mut stuck = 0;
+        for _ in 0..MOST_TRIES {
+            if stuck >= self.commands.starved.clients() {
+                return;
+            }
+            stuck += 1;
+            let Some((client, id)) = self.commands.starved.next() else { return };
+            if !self.may_go_on(client, id, gives_up) {
+                continue;
+            }
+            self.commands.starved.leave(client);
+            let before = self.commands.starved.len();
+            self.try_again(now, id, gives_up);
+            // Other workers may have taken the frames. Then the write is the first of its line again.
+            if self.commands.starved.len() == before {
+                stuck = 0;
             }
         }
     }
@@ -40,7 +41,8 @@ impl Ssd {
             return true;
         };
         let blocks = end.request.get().blocks;
-        free >= blocks && self.commands.shares.allow(client, blocks, free) || free == 0 && gives_up.is_some()
+        free >= blocks && self.commands.shares.allow(client, blocks, free)
+            || free < blocks && gives_up.is_some()
     }
 
     /// The entry of a volume has changed. Writes that wait for frames are judged by it at once: a fence does

@@ -174,7 +174,9 @@ impl Ssd {
             (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }
-            (Work::Starved(end), Some(why)) if self.ftl().flash().free_frames() == 0 => {
+            (Work::Starved(end), Some(why))
+                if self.ftl().flash().free_frames() < end.request.get().blocks =>
+            {
                 self.give_up(now, end);
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }

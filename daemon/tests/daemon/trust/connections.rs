@@ -85,11 +85,11 @@ fn deadlines_of_calls_are_honoured_below_a_millisecond_too() {
     run(async {
         let list = "/gnstor.v1.Volumes/List";
         for short in ["0n", "1n", "900n", "1u"] {
-            let (code, told) = timed(&daemon, list, short, &ListRequest {}).await;
+            let (code, told) = timed(&daemon, list, short, &ListRequest::default()).await;
             assert!(code == late && told.contains("deadline"), "{short}: {code} {told}");
         }
-        assert_eq!(timed(&daemon, list, "30S", &ListRequest {}).await.0, well);
-        let (code, told) = timed(&daemon, list, "soon", &ListRequest {}).await;
+        assert_eq!(timed(&daemon, list, "30S", &ListRequest::default()).await.0, well);
+        let (code, told) = timed(&daemon, list, "soon", &ListRequest::default()).await;
         assert!(code == wrong && told.contains("grpc-timeout"), "{code} {told}");
 
         array.ssd(1).faults.push_back(crate::array::Fault::Delay(Duration::from_millis(2_000)));

@@ -9,6 +9,7 @@
 
 use gnstor_proto::slba::ClientId;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// The lines of all clients, by the numbers of their commands.
 #[derive(Debug, Default)]
@@ -31,27 +32,27 @@ impl Starved {
         self.len += 1;
     }
 
-    /// The first write of a client's line.
-    pub(in crate::io) fn first(&self, client: ClientId) -> Option<u32> {
-        self.lines.get(&client)?.front().copied()
+    /// The client whose turn it is, and the first write of its line.
+    pub(in crate::io) fn next(&mut self) -> Option<(ClientId, u32)> {
+        let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.lines.range((behind, Bound::Unbounded)).next().or_else(|| self.lines.iter().next());
+        let (client, id) = next.and_then(|(client, line)| Some((*client, *line.front()?)))?;
+        self.last = Some(client);
+        Some((client, id))
     }
 
-    /// The first write of a client leaves its line: it is the client's turn.
+    /// The first write of a client leaves its line.
     pub(in crate::io) fn leave(&mut self, client: ClientId) {
         let Some(line) = self.lines.get_mut(&client) else { return };
         self.len -= usize::from(line.pop_front().is_some());
         if line.is_empty() {
             self.lines.remove(&client);
         }
-        self.last = Some(client);
     }
 
-    /// The clients that have a line, in the order of their turns.
-    pub(in crate::io) fn clients(&self) -> Vec<ClientId> {
-        let mut clients: Vec<ClientId> = self.lines.keys().copied().collect();
-        let behind = clients.partition_point(|&client| Some(client) <= self.last);
-        clients.rotate_left(behind);
-        clients
+    /// Number of clients that have a line.
+    pub(in crate::io) fn clients(&self) -> usize {
+        self.lines.len()
     }
 
     /// All writes. Some may have ended with their queues.
@@ -79,8 +80,8 @@ mod tests {
         let mut starved = Starved::default();
         (0..3).for_each(|nth| [7, 8, 9].into_iter().for_each(|raw| starved.join(client(raw), nth, false)));
         let mut order = Vec::new();
-        while let Some(&next) = starved.clients().first() {
-            order.push((next.get(), starved.first(next).expect("it has a line")));
+        while let Some((next, id)) = starved.next() {
+            order.push((next.get(), id));
             starved.leave(next);
             if order.len() == 1 {
                 starved.join(next, 0, true);
