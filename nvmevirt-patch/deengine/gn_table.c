@@ -167,7 +167,6 @@ struct gn_refused gn_table_remove(struct gn_table *table, const struct gn_deleti
   *gone = false;
   if (refused.code) return refused;
   if (!volume && gn_dead(table, order->vid) && table->dead[order->vid] == order->generation) {
-    table->term = order->term;
     *gone = true;
     return gn_ok();
   }
