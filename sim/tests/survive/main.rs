@@ -12,7 +12,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 49] = [
+const FOUND: [(u64, &str); 50] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -62,6 +62,7 @@ const FOUND: [(u64, &str); 49] = [
     (256, "rows with a hole, in which a volume takes no room"),
     (8850, "a deletion that goes on, and has its room until then"),
     (6209, "a settle that kept an older copy of a block that the first cannot read"),
+    (30_486, "a daemon stood still while memory was judged, and an SSD waited for it"),
 ];
 
 fn number(name: &str) -> Option<u64> {
