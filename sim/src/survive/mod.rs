@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `clock`, `watch` | the loop, starts and ends, clocks that run off, deadlines |
-//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `operator` | the faults, and what the operator does |
+//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `join`, `operator` | the faults, and what the operator does |
 //! | `rest`, `drill`, `swap`, `rot`, `scrub`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
@@ -32,6 +32,7 @@ mod drill;
 mod driver;
 mod end;
 mod history;
+mod join;
 mod leap;
 mod leave;
 mod life;

@@ -8,7 +8,7 @@
 
 use crate::agenda::Agenda;
 use crate::dice::Dice;
-use crate::survive::chaos::Chaos;
+use crate::survive::chaos::{Chaos, Ending};
 use crate::survive::client::Client;
 use crate::survive::clock::Clock;
 use crate::survive::daemon::Daemon;
@@ -85,7 +85,7 @@ impl World {
             Node::new(shape.ssd(index), uuid, Clock::new(drift))
                 .map_err(|cause| format!("SSD {index}: {cause}"))
         };
-        let nodes: Vec<Node> = (0..shape.ssds).map(&mut node).collect::<Result<_, _>>()?;
+        let nodes: Vec<Node> = (0..shape.all_ssds()).map(&mut node).collect::<Result<_, _>>()?;
         let clients: Vec<Client> =
             (0..shape.clients).map(|client| Client::new(client, &shape, seed)).collect();
         let start = Time::from_ns(1_000_000);
@@ -271,6 +271,9 @@ impl World {
     /// From now on faults happen.
     pub(super) fn begin_faults(&mut self) {
         let at = self.chaos.begin(self.post.now, self.shape.runs);
+        if let Some(after) = self.shape.joins {
+            self.chaos.end_at(at + after, Ending::Join);
+        }
         self.wake(Actor::Chaos, at);
     }
 

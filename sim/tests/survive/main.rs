@@ -94,16 +94,16 @@ fn a_short_campaign_breaks_no_promise_and_meets_faults_of_each_kind() {
         let several = [Fault::Stalled, Fault::Apart, Fault::Storm, Fault::Torn];
         let aimed = [Fault::LateData, Fault::HandedOn, Fault::Overtaken];
         let new = [Fault::Drift, Fault::Rot, Fault::Repeated, Fault::Leapt, Fault::LeapInWait];
-        for fault in
-            faults.into_iter().chain(more).chain(several).chain(aimed).chain(new).chain([Fault::RotBeside])
-        {
+        let newest = [Fault::RotBeside, Fault::KilledBehindDelete];
+        for fault in faults.into_iter().chain(more).chain(several).chain(aimed).chain(new).chain(newest) {
             assert!(stats.of_fault(fault) > 0, "it never happened that {}", fault.name());
         }
         let paths = [Path::WriteAcked, Path::ReadDone, Path::Retry, Path::MapFollowed, Path::LeaseGranted];
         let more = [Path::QueueBroke, Path::Reconnected, Path::VolumeDeleted, Path::Lossy, Path::ZeroesAcked];
         let own = [Path::Probed, Path::Drilled, Path::Pinned, Path::Stalled, Path::StartsOver];
         let ends = [Path::Scrubbed, Path::RotHealed, Path::CreatedAgain, Path::PartAlone, Path::TwoAlone];
-        for path in paths.into_iter().chain(more).chain(own).chain(ends) {
+        let newest = [Path::Joined, Path::StoppedAtRest, Path::DeletedAgain];
+        for path in paths.into_iter().chain(more).chain(own).chain(ends).chain(newest) {
             assert!(stats.of_path(path) > 0, "it never happened that {}", path.name());
         }
     }

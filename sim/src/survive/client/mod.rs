@@ -107,6 +107,8 @@ pub(super) struct Client {
     ask_at: Time,
     urgent_until: Time,
     next_ssd: usize,
+    /// The SSDs that it knows of: those of the array's start, and those that its map names.
+    known: usize,
     /// The volumes that it has yet to make.
     to_make: Vec<usize>,
     /// No further volume is opened: the world comes to rest.
@@ -141,7 +143,7 @@ impl Client {
             dice: Dice::new(seed, 2 * part),
             probe_dice: Dice::new(seed, 2 * part + 100),
             probes: Probes::default(),
-            sessions: sessions(number, id, shape.ssds, &memory),
+            sessions: sessions(number, id, shape.all_ssds(), &memory),
             life: 0,
             lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
             twin: None,
@@ -163,11 +165,12 @@ impl Client {
             ask_at: Time::ZERO,
             urgent_until: Time::ZERO,
             next_ssd: number,
+            known: shape.ssds.into(),
             to_make: (0..shape.volumes.len()).filter(|volume| volume % shape.clients == number).collect(),
             rests: false,
             reads_only: false,
             indexes: Vec::new(),
-            sends: vec![(BTreeMap::new(), 0); shape.ssds.into()],
+            sends: vec![(BTreeMap::new(), 0); shape.all_ssds().into()],
             daemon: 0,
             shape: Arc::clone(shape),
         }
@@ -198,7 +201,8 @@ impl Client {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
         self.life += 1;
         self.id = id_of(self.number, self.life);
-        self.sessions = sessions(self.number, self.id, self.shape.ssds, &self.lanes.memory);
+        self.sessions = sessions(self.number, self.id, self.shape.all_ssds(), &self.lanes.memory);
+        self.known = self.shape.ssds.into();
         self.lanes.forget();
         self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
@@ -292,6 +296,9 @@ impl Client {
                 session.fall(post);
             }
         }
+        if let AnyMap::Three(map) = &*map {
+            self.known = self.known.max(map.ssds.len());
+        }
         self.map = Some(map);
         self.renew_soon(post.now);
         (0..self.sessions.len()).for_each(|ssd| self.hear(post, history, ssd));
@@ -307,7 +314,7 @@ impl Client {
             self.app = App::Rest { until: now };
         }
         let mut next = Time::NEVER;
-        for ssd in 0..self.sessions.len() {
+        for ssd in 0..self.known {
             let at = self.sessions[ssd].attend(post);
             self.hear(post, history, ssd);
             next = next.min(Time::from_ns(at.max(now.as_ns() / 1_000_000 + 1) * 1_000_000));
@@ -317,7 +324,7 @@ impl Client {
         // What lanes wait for is done in a pass.
         next = next.min(self.lanes.attend(post).max(self.passes_at));
         next = next.min(self.go_on(post, history)).min(self.probe(post, history));
-        for session in &mut self.sessions {
+        for session in &mut self.sessions[..self.known] {
             session.attend(post);
         }
         next = next.min(self.late_calls(post, history));
