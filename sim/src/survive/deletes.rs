@@ -131,8 +131,8 @@ impl World {
         self.history.violation.is_none()
     }
 
-    /// The daemon that has carried a Delete out is killed, in half of the cases. What comes again then comes to
-    /// another one.
+    /// In half of the cases the daemon that has carried a Delete out is killed. A repetition of the Delete
+    /// comes to another one.
     pub(super) fn ends_behind_delete(&mut self) -> Option<String> {
         (self.chaos.has_begun && self.chaos.dice.below(2) == 0).then_some(())?;
         let what = self.end_daemon()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD joins while clients work and faults happen, as by `gnstor fleet add`. It runs from the start on, and
-//! is empty. The operator calls again until a map names it: the daemon may be killed meanwhile, and one that
-//! starts is given the SSDs without it. Clients connect to it when they get a map that names it.
+//! An SSD joins while clients work and faults happen, as by `gnstor fleet add`. It runs from the start on,
+//! and is empty. The operator calls again until a map names it: the daemon may be killed meanwhile, and one
+//! that starts is given the SSDs without it. Clients connect to it when they get a map that names it.
 //!
 //! ```text
 //!   add, each 250 ms     a map names it     all writers reach it     it has filled

@@ -6,9 +6,9 @@
 //!   goodbye     asked again each 2 ms     heard, or 300 ms     starts again
 //!   serves nothing ======================| shut down  |-------|
 //! ```
-//! Meanwhile it may be killed, lose its power, stand still or be cut off, as at any other time. In one case of
-//! three no other SSD hears its goodbye: then it is there for 250 ms or more, and clients go on to ask it. In
-//! some worlds this also happens when all is whole, while clients read.
+//! Meanwhile it may be killed, lose its power, stand still or be cut off, as at any other time. In one case
+//! of three no other SSD hears its goodbye. Then it is there for 250 ms or more, and clients go on to ask it.
+//! In some worlds this also happens when all is whole, while clients read.
 
 use crate::survive::chaos::Ending;
 use crate::survive::stats::{Fault, Path};
@@ -58,8 +58,8 @@ impl World {
         Some(format!("SSD {ssd} is stopped in order, for {} ms{unheard}", back.as_ns() / 1_000_000))
     }
 
-    /// All is whole: an SSD is stopped in order while clients read, and no other SSD hears its goodbye. Returns
-    /// false if something is wrong.
+    /// All is whole: an SSD is stopped in order while clients read, and no other SSD hears its goodbye.
+    /// Returns false if something is wrong.
     pub(super) fn stop_at_rest(&mut self) -> bool {
         let ssd = self.any(self.shape.with_blocks().into());
         self.clients_read();

@@ -6,13 +6,14 @@
 use gnstor_base::testing::deadline;
 use gnstor_sim::survive::stats::{Fault, Path, Stats};
 use gnstor_sim::survive::{Options, Outcome, run};
+use std::collections::BTreeSet;
 
 /// Seeds of the short campaign.
 const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 50] = [
+const FOUND: [(u64, &str); 51] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -63,6 +64,7 @@ const FOUND: [(u64, &str); 50] = [
     (8850, "a deletion that goes on, and has its room until then"),
     (6209, "a settle that kept an older copy of a block that the first cannot read"),
     (30_486, "a daemon stood still while memory was judged, and an SSD waited for it"),
+    (2036, "a Create came again to a daemon that started when its volume was gone"),
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -138,9 +140,27 @@ fn faults_can_be_left_out() {
     assert!(all.faults.len() > 3, "{:?}", all.faults);
     let without: Vec<u64> = all.faults.iter().map(|(number, _)| *number).collect();
     let first = without[0];
-    let none = run(28, &Options { without: (0..1_000).collect(), trace: true });
+    let none = run(28, &Options { without: (0..1_000).collect(), trace: true, ..Options::default() });
     assert_eq!((none.violation.clone(), none.faults.len()), (None, 0), "{:?}", none.faults);
     assert!(!none.log.is_empty());
-    let but_first = run(28, &Options { without: (first + 1..1_000).collect(), trace: false });
+    let but_first = run(28, &Options { without: (first + 1..1_000).collect(), ..Options::default() });
     assert_eq!(but_first.faults[..], all.faults[..1]);
+}
+
+/// Clients that are left out make volumes, and no more. Turns that are left out are not taken.
+#[test]
+fn clients_and_turns_can_be_left_out() {
+    let _deadline = deadline();
+    let all = run(28, &Options::default());
+    let of = |idle: &str| run(28, &Options { idle: idle.parse().unwrap(), ..Options::default() });
+    let clients: BTreeSet<usize> = all.turns.iter().map(|turn| turn.client).collect();
+    assert!(clients.len() > 1, "{clients:?}");
+    let first = all.turns[0];
+    let one = of(&first.client.to_string());
+    assert!(one.turns.iter().all(|turn| turn.client != first.client) && !one.turns.is_empty());
+    assert!(one.stats.of_path(Path::WriteAcked) > 0, "the others write");
+    let turn = of(&format!("{}.{}", first.client, first.turn));
+    assert!(!turn.turns.contains(&first) && turn.turns.iter().any(|of| of.client == first.client));
+    let unheard = of(&format!("{}.10000", first.client));
+    assert_eq!((unheard.digest, unheard.turns), (all.digest, all.turns), "no such turn");
 }

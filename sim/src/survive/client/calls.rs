@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 const CALL: Span = Span::from_ms(12_000);
 /// A call is sent again within so many us.
 const AGAIN: u32 = 400_000;
-/// In some worlds a Delete is sent again after this time, and so many ms more at most: a volume of its name was
-/// created meanwhile.
+/// In some worlds a Delete is sent again after this time, and so many ms more at most. A volume of its name
+/// may be there again by then.
 const LATE: (Span, u32) = (Span::from_ms(300), 2_500);
 
 /// What a call is for.

@@ -21,6 +21,7 @@ use crate::survive::changes::shown;
 use crate::survive::end::{Memory, Who};
 use crate::survive::history::History;
 use crate::survive::shape::{LANES, Shape};
+use crate::survive::shrink::{Idle, Turn};
 use crate::survive::stats::Path;
 use crate::survive::wire::{Body, Host, Post};
 use calls::{Call, Repeats};
@@ -107,13 +108,17 @@ pub(super) struct Client {
     ask_at: Time,
     urgent_until: Time,
     next_ssd: usize,
-    /// The SSDs that it knows of: those of the array's start, and those that its map names.
+    /// Number of SSDs that it knows of: the array began with them, or its map names them.
     known: usize,
     /// The volumes that it has yet to make.
     to_make: Vec<usize>,
     /// No further volume is opened: the world comes to rest.
     pub(super) rests: bool,
     reads_only: bool,
+    /// The number of its last turn, the turns that are left out, and the ones that it took.
+    turn: u32,
+    idle: Idle,
+    pub(super) turns: Vec<Turn>,
     indexes: Vec<(u16, u16, u16)>,
     /// For each SSD: the SENDs without a response, and the highest index that is done.
     sends: Vec<(BTreeMap<u16, u16>, u16)>,
@@ -133,7 +138,7 @@ fn sessions(number: usize, id: ClientId, ssds: u16, memory: &Memory) -> Vec<Sess
 }
 
 impl Client {
-    pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64) -> Self {
+    pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64, idle: &Idle) -> Self {
         let memory = crate::survive::end::memory(memory_bytes(LANES));
         let part = 100 + number as u64;
         let id = id_of(number, 0);
@@ -169,6 +174,9 @@ impl Client {
             to_make: (0..shape.volumes.len()).filter(|volume| volume % shape.clients == number).collect(),
             rests: false,
             reads_only: false,
+            turn: 0,
+            idle: idle.clone(),
+            turns: Vec::new(),
             indexes: Vec::new(),
             sends: vec![(BTreeMap::new(), 0); shape.all_ssds().into()],
             daemon: 0,
