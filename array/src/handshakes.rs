@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TLS handshakes that are under way at a listener. Each has a deadline; their number is bounded, and so is
-//! that of one host.
+//! that of one host. Beyond a bound an older handshake is closed: of the host that has its part, or of the
+//! host with most.
 
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::tcp::limits::{HANDSHAKE, HANDSHAKES, HOST_HANDSHAKES};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Longest time from accepting a TCP connection to the end of its handshake.
@@ -16,6 +19,9 @@ struct Handshake {
     wire: Wire,
     until: Instant,
 }
+
+/// Number of a host's handshakes, and its oldest one: its deadline and place.
+type Oldest = (usize, Reverse<(Instant, usize)>);
 
 /// The handshakes of a listener.
 pub(crate) struct Handshakes {
@@ -35,14 +41,16 @@ impl Default for Handshakes {
 impl Handshakes {
     /// Begins a handshake. Returns the stream if the handshake has already succeeded. If its host already has
     /// its maximum, the host's oldest handshake is closed: an attacker on a client's own host cannot keep the
-    /// client out. Closes a stream beyond the bound of all.
+    /// client out. If all hosts together have theirs, the host with most loses its oldest one.
     pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
-        if self.count_of_host(&wire) >= self.of_host {
-            self.end_oldest(&wire);
-        }
-        if self.under_way.len() >= self.most {
-            tracing::debug!(from = ?wire.host_address(), "too many TLS handshakes are under way");
-            return None;
+        let of_hosts = self.of_hosts();
+        let host = wire.host_address();
+        if of_hosts.get(&host).is_some_and(|(count, _)| *count >= self.of_host) {
+            self.end_oldest(&of_hosts[&host]);
+        } else if self.under_way.len() >= self.most
+            && let Some(most) = of_hosts.values().max()
+        {
+            self.end_oldest(most);
         }
         if wire.shake_hands() {
             return good(wire);
@@ -57,19 +65,21 @@ impl Handshakes {
         None
     }
 
-    fn count_of_host(&self, wire: &Wire) -> usize {
-        let host = wire.host_address();
-        self.under_way.values().filter(|other| other.wire.host_address() == host).count()
+    /// Hosts with the number of their handshakes, and their oldest one. Of equal numbers the largest has the
+    /// oldest handshake.
+    fn of_hosts(&self) -> HashMap<Option<IpAddr>, Oldest> {
+        let mut hosts: HashMap<_, Oldest> = HashMap::new();
+        for (&place, handshake) in &self.under_way {
+            let this = Reverse((handshake.until, place));
+            let (count, oldest) = hosts.entry(handshake.wire.host_address()).or_insert((0, this));
+            (*count, *oldest) = (*count + 1, this.max(*oldest));
+        }
+        hosts
     }
 
-    /// Closes the oldest handshake of the host of this stream.
-    fn end_oldest(&mut self, wire: &Wire) {
-        let host = wire.host_address();
-        let of_host = self.under_way.iter().filter(|(_, other)| other.wire.host_address() == host);
-        let oldest = of_host.map(|(&place, handshake)| (handshake.until, place)).min();
-        if let Some((_, place)) = oldest {
-            tracing::debug!(from = ?host, "the oldest TLS handshake of this host gives way to another one");
-            self.under_way.remove(&place);
+    fn end_oldest(&mut self, &(_, Reverse((_, place))): &Oldest) {
+        if let Some(ended) = self.under_way.remove(&place) {
+            tracing::debug!(from = ?ended.wire.host_address(), "a TLS handshake gives way to a later one");
         }
     }
 
@@ -203,7 +213,15 @@ mod tests {
         for count in 1..=8 {
             assert_eq!(begin(&mut handshakes, (count - 1) / 2), (count, count));
         }
-        assert_eq!(begin(&mut handshakes, 9), (8, 8), "a host that has none is closed too, and has no place");
+        // Four hosts have two each. The one with the oldest handshake loses that, and no host its last one.
+        for host in 9..13 {
+            assert_eq!(begin(&mut handshakes, host), (8, 8));
+        }
+        let of_hosts = handshakes.of_hosts();
+        let count = |host: usize| {
+            of_hosts.get(&Some(format!("10.0.0.{host}").parse().unwrap())).map_or(0, |(count, _)| *count)
+        };
+        assert_eq!([0, 1, 2, 3, 9, 10, 11, 12].map(count), [1; 8]);
         handshakes.end_late(now + DEADLINE);
         assert_eq!(begin(&mut handshakes, 9), (1, 1));
     }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// Wait after the first `accept` that fails.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest wait after an `accept` that fails. A drop of the listener may wait for so long.
+/// Longest wait after an `accept` that fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Connections accepted before handshakes go on.
 const BATCH: usize = 64;
@@ -111,6 +111,8 @@ struct Accepting {
     is_full: bool,
     /// Length of the next wait; `None`: the last `accept` succeeded.
     pause: Option<Duration>,
+    /// End of the present wait. Handshakes and streams that wait go on meanwhile.
+    accept_at: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
@@ -124,6 +126,7 @@ impl Accepting {
             waiting: WaitingStreams::default(),
             is_full: false,
             pause: None,
+            accept_at: None,
             stop: Arc::clone(stop),
         }
     }
@@ -134,7 +137,8 @@ impl Accepting {
         // Connections may wait already.
         let mut may_accept = true;
         while !self.stop.load(Ordering::Acquire) {
-            let timeout = if may_accept { Some(Duration::ZERO) } else { self.timeout() };
+            let may_go_on = may_accept && self.accept_at.is_none();
+            let timeout = if may_go_on { Some(Duration::ZERO) } else { self.timeout() };
             if let Err(error) = poll.poll(&mut events, timeout)
                 && error.kind() != ErrorKind::Interrupted
             {
@@ -154,7 +158,8 @@ impl Accepting {
             }
             self.handshakes.end_late(Instant::now());
             self.let_in(poll.registry());
-            if may_accept {
+            self.accept_at = self.accept_at.filter(|at| Instant::now() < *at);
+            if may_accept && self.accept_at.is_none() {
                 may_accept = self.accept_some(listener, &poll);
             }
         }
@@ -163,10 +168,12 @@ impl Accepting {
     /// Time until work is due, unless an event comes.
     #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
     fn timeout(&self) -> Option<Duration> {
-        let handshakes = self.handshakes.wait(Instant::now());
+        let now = Instant::now();
+        let handshakes = self.handshakes.wait(now);
+        let accept = self.accept_at.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
         // A poll rounds up to milliseconds.
         let waiting = (!self.waiting.is_empty()).then_some(Duration::from_micros(500));
-        [handshakes, waiting].into_iter().flatten().min()
+        [handshakes, accept, waiting].into_iter().flatten().min()
     }
 
     /// Accepts a few connections. Returns whether there may be more.
@@ -176,7 +183,14 @@ impl Accepting {
             match listener.accept() {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
                 accepted => {
-                    let Some(wire) = self.take(accepted) else { continue };
+                    let Some(wire) = self.take(accepted) else {
+                        // The client stays in the queue of the operating system, and `accept` would fail
+                        // again at once.
+                        if self.accept_at.is_some() {
+                            return true;
+                        }
+                        continue;
+                    };
                     if self.tls.is_none() {
                         self.hand_over(poll.registry(), wire);
                     } else if let Some(wire) = self.handshakes.begin(poll.registry(), wire, Instant::now()) {
@@ -243,14 +257,14 @@ impl Accepting {
             .ok()
     }
 
-    /// Waits, since the client stays in the queue of the operating system and `accept` would fail again at
-    /// once.
+    /// A client could not be accepted: the next try is later, and each time later than before.
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
     fn fail(&mut self, error: &std::io::Error) {
         let pause = self.pause.unwrap_or_else(|| {
             tracing::warn!("no client is accepted: {error}; raise the limit of open files (ulimit -n)");
             PAUSE
         });
-        std::thread::sleep(pause);
+        self.accept_at = Some(Instant::now() + pause);
         self.pause = Some((pause * 2).min(LONGEST_PAUSE));
     }
 }
@@ -275,35 +289,32 @@ mod tests {
     use gnstor_fabric::transport::{RcTransport, TransportConfig};
     use std::io::Read;
 
-    fn opened(most: usize) -> (Listener, TransportThreads) {
-        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let places = Places::new(most, most);
-        (Listener::open_for(listener, threads.handle(), None, places).unwrap(), threads)
-    }
-
     #[test]
     fn a_client_beyond_the_limit_is_told_and_closed_and_a_place_is_given_back() {
         let _deadline = deadline();
-        let (listener, _threads) = opened(2);
+        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).unwrap();
+        let places = Places::new(2, 2);
+        // Two clients that have proven themselves have all places.
+        let proven = [0, 1].map(|_| places.take("192.0.2.1".parse().unwrap()).unwrap());
+        proven.iter().for_each(gnstor_fabric::tcp::Place::set_admitted);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::open_for(listener, threads.handle(), None, places).unwrap();
         let connect = || {
             let stream = TcpStream::connect(listener.address()).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             stream
         };
-        let (first, _second) = (connect(), connect());
         let mut told = Vec::new();
         connect().read_to_end(&mut told).expect("it is closed in order");
         let mut expected = std::collections::VecDeque::new();
         Frame::End { why: End::TooMany.code() }.encode(&mut expected);
         assert_eq!(told, Vec::from(expected));
-        drop(first);
-        // The array sees the end of the first a little later.
+        drop(proven);
         let taken = |mut stream: TcpStream| {
             stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             stream.read(&mut [0; 16]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
         };
-        while !taken(connect()) {}
+        assert!(taken(connect()), "a place is free");
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl RemoteSsd {
             self.end();
             match error {
                 ChannelError::Unproven { .. } => Why::Unproven(error),
-                ChannelError::Refused { .. } => Why::Other,
+                ChannelError::Absent { .. } | ChannelError::Refused { .. } => Why::Other,
                 ChannelError::NotReady { .. } => Why::Recovering,
                 other => Why::Absent(other.to_string()),
             }

@@ -2,11 +2,11 @@
 //! Diffie-Hellman groups of RFC 7919, with arithmetic in constant time by `crypto-bigint`.
 
 use crypto_bigint::modular::{FixedMontyForm, FixedMontyParams};
-use crypto_bigint::{Odd, U256, U2048, U3072};
+use crypto_bigint::{Odd, U320, U2048, U3072};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes of a private exponent: twice the strength of the larger group.
-pub const PRIVATE_BYTES: usize = 32;
+/// Random bytes for a private exponent. A group uses the first ones (`Group::private_bytes`).
+pub const PRIVATE_BYTES: usize = 35;
 
 /// A group that both sides agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +36,16 @@ impl Group {
             Self::Null => 0,
             Self::Ffdhe2048 => 256,
             Self::Ffdhe3072 => 384,
+        }
+    }
+
+    /// Bytes of a private exponent. RFC 7919 (appendix A) asks for at least 225 bits with ffdhe2048 and 275
+    /// with ffdhe3072: twice the strength of the group.
+    fn private_bytes(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Ffdhe2048 => 29,
+            Self::Ffdhe3072 => PRIVATE_BYTES,
         }
     }
 
@@ -77,18 +87,22 @@ impl Group {
 }
 
 macro_rules! power {
-    ($name:ident, $uint:ident, $prime:ident) => {
+    ($name:ident, $uint:ident, $prime:ident, $group:expr) => {
         fn $name(base: &$uint, private: &[u8; PRIVATE_BYTES]) -> Vec<u8> {
             const PARAMS: FixedMontyParams<{ $uint::LIMBS }> = FixedMontyParams::new_vartime($prime);
-            let mut exponent = U256::from_be_slice(private);
-            let power = FixedMontyForm::new(base, &PARAMS).pow(&exponent).retrieve();
+            let used = $group.private_bytes();
+            let mut bytes = Zeroizing::new([0; U320::BYTES]);
+            bytes[U320::BYTES - used..].copy_from_slice(&private[..used]);
+            let mut exponent = U320::from_be_slice(&bytes[..]);
+            let bits = u32::try_from(8 * used).expect("a few hundred");
+            let power = FixedMontyForm::new(base, &PARAMS).pow_bounded_exp(&exponent, bits).retrieve();
             exponent.zeroize();
             power.to_be_bytes().as_ref().to_vec()
         }
     };
 }
-power!(power_2048, U2048, FFDHE2048);
-power!(power_3072, U3072, FFDHE3072);
+power!(power_2048, U2048, FFDHE2048, Group::Ffdhe2048);
+power!(power_3072, U3072, FFDHE3072, Group::Ffdhe3072);
 
 /// RFC 7919, appendix A.1; the generator is 2.
 const FFDHE2048: Odd<U2048> = Odd::<U2048>::from_be_hex(concat!(
@@ -140,7 +154,13 @@ mod tests {
     fn both_sides_share_one_secret_and_trivial_values_are_refused() {
         let _deadline = Deadline::after(LIMIT);
         for group in [Group::Ffdhe2048, Group::Ffdhe3072] {
-            let (a, b) = ([7; PRIVATE_BYTES], [9; PRIVATE_BYTES]);
+            // The last byte that the group uses counts, and none after it.
+            let (a, b, mut other) = ([7; PRIVATE_BYTES], [9; PRIVATE_BYTES], [7; PRIVATE_BYTES]);
+            other[group.private_bytes() - 1] = 8;
+            assert_ne!(group.public(&a), group.public(&other), "{group:?}");
+            other[group.private_bytes() - 1] = 7;
+            other[group.private_bytes()..].fill(1);
+            assert_eq!(group.public(&a), group.public(&other), "{group:?}");
             let one = group.shared(&a, &group.public(&b)).unwrap();
             let other = group.shared(&b, &group.public(&a)).unwrap();
             assert_eq!(*one, *other);

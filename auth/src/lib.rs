@@ -30,6 +30,7 @@
 //! | [`message`] | bytes of the messages |
 //! | [`group`] | Diffie-Hellman groups |
 //! | [`host`], [`controller`] | the two state machines |
+//! | [`check_private`] | files with secrets that others cannot read |
 //! | [`random`] | random bytes of the operating system |
 //! | [`queue`] | proof that an I/O queue belongs to an authenticated controller |
 //! | [`client_id`] | proof of a client's id to the daemon |
@@ -40,6 +41,7 @@ pub mod group;
 pub mod host;
 pub mod key;
 pub mod message;
+mod private_file;
 pub mod queue;
 pub mod random;
 mod response;
@@ -51,6 +53,7 @@ pub use host::Dice;
 pub use host::Host;
 pub use key::{KeyError, Secret};
 pub use message::Failure;
+pub use private_file::check_private;
 pub use queue::{QueueProof, SessionKey};
 pub use response::Names;
 

@@ -18,7 +18,11 @@ fn names() -> Names {
 }
 
 fn dice(seed: u8) -> Dice {
-    Dice { challenge: [seed; 32], private: [seed | 1; 32], sequence: u32::from(seed) + 1 }
+    Dice {
+        challenge: [seed; 32],
+        private: [seed | 1; crate::group::PRIVATE_BYTES],
+        sequence: u32::from(seed) + 1,
+    }
 }
 
 fn secret(seed: u8) -> Secret {

@@ -4,6 +4,7 @@
 mod array;
 mod cp;
 mod fleet;
+mod lease;
 mod repair;
 mod serve;
 mod sim;
@@ -12,6 +13,7 @@ mod volume;
 pub use array::*;
 pub use cp::*;
 pub use fleet::*;
+pub use lease::*;
 pub use repair::*;
 pub use serve::*;
 pub use sim::*;
@@ -113,7 +115,7 @@ pub enum Command {
         )
     )]
     Ssd(SsdArgs),
-    /// Create, list, show and delete volumes of a running array
+    /// Create, list, show, rename, label and delete volumes of a running array
     #[command(
         after_help = concat!(
             "Examples:\n",
@@ -121,10 +123,20 @@ pub enum Command {
             "  gnstor volume list --json\n",
             "  gnstor volume show corpus\n",
             "  gnstor volume share corpus anna read\n",
+            "  gnstor volume rename corpus corpus-2026\n",
             "  gnstor volume delete corpus",
         )
     )]
     Volume(VolumeArgs),
+    /// Show what clients have open, and end it
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor lease list --volume corpus\n",
+            "  gnstor lease revoke corpus 7",
+        )
+    )]
+    Lease(LeaseArgs),
     /// List volumes, as `gnstor volume list`
     #[command(
         after_help = concat!(
@@ -138,7 +150,7 @@ pub enum Command {
     /// Delete volumes, as `gnstor volume delete`
     #[command(
         after_help = concat!(
-            "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3\n\n",
+            "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3\n  gnstor rm --force corpus\n\n",
             "A failure does not prevent the deletions after it. With --json several names give one array: ",
             "what was deleted, and what failed and why.",
         )

@@ -13,7 +13,7 @@ use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterReq
 use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
-use libgnstor::{Error, Proof, SignedChannel, SsdInfo, VolumeInfo};
+use libgnstor::{Error, PAGE, Proof, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -92,9 +92,19 @@ impl Fleet {
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
         let look = ask(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
-            let mut ask = tonic::Request::new(ListRequest {});
+            let mut ask = tonic::Request::new(ListRequest { page_size: PAGE, ..ListRequest::default() });
             ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
-            Ok(Look { map: fleet, list: VolumesClient::new(channel).list(ask).await? })
+            let mut volumes = VolumesClient::new(channel);
+            let mut list = volumes.list(ask).await?;
+            loop {
+                let page_token = std::mem::take(&mut list.get_mut().next_page_token);
+                if page_token.is_empty() {
+                    return Ok(Look { map: fleet, list });
+                }
+                let page = volumes.list(ListRequest { page_size: PAGE, page_token }).await?.into_inner();
+                list.get_mut().volumes.extend(page.volumes);
+                list.get_mut().next_page_token = page.next_page_token;
+            }
         })?;
         Self::of(&look)
     }

@@ -9,7 +9,8 @@
 //!   up         an array in the foreground (crate gnstor-array)
 //!   ssd        one SSD in a process of its own
 //!   demo       the whole way once; demo_fault: with a kernel that fails
-//!   volume     ls, rm and volume create, show; filter: which volumes a list has
+//!   lease      lease list, lease revoke
+//!   volume     ls, rm and volume create, show, rename, label; filter: which volumes a list has
 //!   cp         files, devices and pipes into volumes and back
 //!   status     status and df; fleet: what the daemon says of the array
 //!   fleet_ops  fleet show, watch, resume, fail, remove, replace; fleet_show: what they print
@@ -33,6 +34,7 @@ mod fleet;
 pub mod fleet_ops;
 mod fleet_show;
 mod key;
+pub mod lease;
 mod limits;
 pub mod parse;
 pub mod repair_ops;

@@ -3,10 +3,12 @@
 //! line.
 
 use gnstor_console::CliError;
+use gnstor_daemon::core::Label;
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{self, VolumeName};
 use gnstor_daemon::core::rights;
 use libgnstor::CreateOptions;
+use std::collections::BTreeMap;
 
 fn usage(failure: Failure) -> CliError {
     CliError::Usage(failure.message)
@@ -58,6 +60,14 @@ pub(crate) fn new_volume(name: &str, options: &CreateOptions) -> Result<(), CliE
         .map_err(usage_of("--label"))
 }
 
+/// Checks the labels that a volume is to get, and the keys of labels that it is to lose.
+pub(crate) fn labels(name: &str, set: &BTreeMap<String, String>, remove: &[String]) -> Result<(), CliError> {
+    let name = VolumeName::new(name).map_err(usage)?;
+    let pairs = set.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let set = request::labels(pairs).map_err(usage)?;
+    Label::new(name, set, remove.to_vec()).map(drop).map_err(usage)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::args::{Cli, Command};
@@ -105,6 +115,10 @@ mod tests {
             (with(&["--label", "a=b\nc"]), "has a line break"),
             (with(&["--label", "gnstor.owner=anna"]), "share and revoke"),
             ([&create[..], &["4KiB", "--label", &much]].concat(), "the labels take"),
+            (vec!["volume", "rename", "v", "a/b"], "\"a/b\" is not valid"),
+            (vec!["volume", "label", "v", "word"], "write it as KEY=VALUE"),
+            (vec!["volume", "label", "v", "gnstor.partial=w"], "the array's own"),
+            (vec!["volume", "label", "v", "--remove", "gnstor.owner"], "the array's own"),
             (vec!["cp", "-", "gn://a b", "--size", "4KiB"], "\"a b\" is not valid"),
             (vec!["cp", "gn://a b", "-"], "\"a b\" is not valid"),
         ];

@@ -5,8 +5,8 @@ use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command, SimArgs, SimCommand, SsdCommand};
 use gnstor_cli::parse::{self, command};
 use gnstor_cli::{
-    CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
-    volume,
+    CliError, certs, cp, demo, demo_fault, fleet_ops, lease, repair_ops, sim, ssd, ssd_health, ssd_log,
+    status, up, volume,
 };
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
@@ -113,6 +113,7 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
             None => ssd::run(args, &Steps::new(args.json, interrupted)),
         },
         Command::Volume(args) => volume::run(args),
+        Command::Lease(args) => lease::run(args),
         Command::Certs(args) => certs::run(&args.command),
         Command::Ls(args) => volume::list(args),
         Command::Rm(args) => volume::delete(args),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
-use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
+use crate::args::{ArrayArgs, DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
 use crate::fleet::{self, Ssd};
+use crate::lease;
 use crate::limits;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use gnstor_daemon::core::rights::OWNER_PREFIX;
@@ -22,7 +23,7 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 capacity_bytes: *size,
                 replicas: replicas.unwrap_or(0),
                 chunk_bytes: chunk.unwrap_or(0),
-                labels: parse_labels(labels)?,
+                labels: parse_labels(labels, "--label")?,
                 max_iops: max_iops.unwrap_or(0),
                 max_bytes_per_s: max_bandwidth.unwrap_or(0),
             };
@@ -65,7 +66,34 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 false => outln!("{principal} had no right to volume {name}: nothing to do"),
             }
         }
+        VolumeCommand::Rename { name, new_name, array } => rename(array, name, new_name)?,
+        VolumeCommand::Label { name, labels, remove, array } => label(array, name, labels, remove)?,
         VolumeCommand::Delete(args) => delete(args)?,
+    }
+    Ok(())
+}
+
+fn rename(array: &ArrayArgs, name: &str, new_name: &str) -> Result<(), CliError> {
+    limits::volume_name(name)?;
+    limits::volume_name(new_name)?;
+    let volume = array.manager()?.rename(name, new_name)?;
+    if array.json {
+        print_json(&to_json(&volume))
+    } else {
+        outln!("volume {name} is now {new_name}")
+    }
+    Ok(())
+}
+
+fn label(array: &ArrayArgs, name: &str, labels: &[String], remove: &[String]) -> Result<(), CliError> {
+    limits::volume_name(name)?;
+    let set = parse_labels(labels, "label")?;
+    limits::labels(name, &set, remove)?;
+    let volume = array.manager()?.label(name, set, remove.to_vec())?;
+    if array.json {
+        print_json(&to_json(&volume))
+    } else {
+        print(&volume)
     }
     Ok(())
 }
@@ -181,11 +209,15 @@ pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
     // A name that stands there twice is one volume.
     let mut seen = BTreeSet::new();
     for name in args.names.iter().filter(|name| seen.insert(*name)) {
-        match manager.delete(name) {
-            Ok(()) => {
-                ends.push(json!({ "deleted": name }));
+        match manager.delete_ending(name, args.force) {
+            Ok(ended) => {
+                ends.push(json!({
+                    "deleted": name, "ended": ended.iter().map(lease::to_json).collect::<Vec<_>>()
+                }));
                 if !args.array.json {
                     outln!("deleted {name}");
+                    // On standard error, so that a script reads the names of volumes only.
+                    ended.iter().for_each(|lease| eprintln!("gnstor: ended: {}", lease::words(lease)));
                 }
             }
             Err(error) => {
@@ -204,9 +236,10 @@ pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
     failed.map_or(Ok(()), Err)
 }
 
-fn parse_labels(labels: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+/// Labels of the command line, where they stand behind this word.
+fn parse_labels(labels: &[String], word: &str) -> Result<BTreeMap<String, String>, CliError> {
     let split = |label: &String| {
-        let wrong = || CliError::Usage(format!("--label '{label}' is not a label; write it as KEY=VALUE"));
+        let wrong = || CliError::Usage(format!("{word} '{label}' is not a label; write it as KEY=VALUE"));
         label.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).ok_or_else(wrong)
     };
     labels.iter().map(split).collect()

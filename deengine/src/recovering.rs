@@ -46,7 +46,7 @@ impl Controller for Recovering {
         let Some((entries, head)) = self.queues.get_mut(&queue) else { return };
         *head = (*head + 1) % *entries;
         let mut cqe = Cqe {
-            dw0: Detail { code: Refusal::NotReady as u8, vid: 0 }.to_dw0().into(),
+            dw0: Detail::new(Refusal::NotReady, None).to_dw0().into(),
             sqhd: (*head).into(),
             cid: sqe.cid.get().into(),
             ..Cqe::default()

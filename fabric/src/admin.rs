@@ -58,6 +58,12 @@ pub enum ChannelError {
         /// The missing proof.
         cause: String,
     },
+    /// No SSD took the connection. Its link may have ended meanwhile.
+    #[error("{peer} refused the connection: no SSD answers there: start it, or correct the address")]
+    Absent {
+        /// Name of the other end.
+        peer: String,
+    },
     /// The connection was refused.
     #[error("{peer} refused the connection: {cause}")]
     Refused {

@@ -98,6 +98,11 @@ impl Paths {
         }
     }
 
+    /// Whether a lost SSD is dialled again.
+    pub(crate) fn redials(&self) -> bool {
+        self.redials
+    }
+
     /// Whether no SSD has this number yet.
     pub(crate) fn is_vacant(&self, ssd: usize) -> bool {
         self.list[ssd].state == State::Vacant

@@ -60,6 +60,9 @@ pub struct Unreached {
     pub why: String,
     /// No later try can help.
     pub for_good: bool,
+    /// The connection was made, and ended before it was of use. A busy host makes some of its connections
+    /// give way, so the next one may last.
+    pub was_cut: bool,
 }
 
 /// The links to the SSDs of an array.
@@ -351,7 +354,8 @@ impl NotDialled {
             // A proof that fails fails again; an SSD that is not there yet, or slow, may answer later.
             Self::Admin(e) => {
                 let for_good = matches!(e, ChannelError::Unproven { .. });
-                Unreached { why: e.to_string(), for_good }
+                let was_cut = matches!(e, ChannelError::Broken { .. } | ChannelError::Absent { .. });
+                Unreached { why: e.to_string(), for_good, was_cut }
             }
         }
     }

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use gnstor_auth::{CLIENT_PROOF, ShownClient};
 use gnstor_fabric::tcp::ClientTls;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,11 +29,13 @@ pub struct Credentials {
     pub tls_key: Option<PathBuf>,
     /// A file with the client's token.
     pub token_file: Option<PathBuf>,
+    /// The token may go to another machine without TLS, so an attacker on the wire may read it.
+    pub insecure: bool,
 }
 
 impl Credentials {
     /// Credentials from the files in `GNSTOR_TLS_CA`, `GNSTOR_TLS_CERT`, `GNSTOR_TLS_KEY` and
-    /// `GNSTOR_TOKEN_FILE`.
+    /// `GNSTOR_TOKEN_FILE`. `GNSTOR_INSECURE=true` lets the token go to another machine without TLS.
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
@@ -40,13 +43,15 @@ impl Credentials {
             tls_cert: path("GNSTOR_TLS_CERT"),
             tls_key: path("GNSTOR_TLS_KEY"),
             token_file: path("GNSTOR_TOKEN_FILE"),
+            insecure: std::env::var_os("GNSTOR_INSECURE").is_some_and(|value| value == "true"),
         }
     }
 
     /// The daemon at `address`, and the proof for each call.
     ///
     /// # Errors
-    /// [`Error::Credentials`]: a file cannot be read, or certificate or key is missing.
+    /// [`Error::Credentials`]: a file cannot be read, or others can read a secret in it; certificate or key is
+    /// missing; or the token would go to another machine without TLS.
     pub fn endpoint(&self, address: &str) -> Result<(Endpoint, Proof), Error> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: address.into(), cause };
         let scheme = if self.tls_ca.is_some() { "https" } else { "http" };
@@ -63,7 +68,7 @@ impl Credentials {
                 ClientTls::new(&ca_text, None).map_err(|why| wrong(format!("{}: {why}", ca.display())))?;
                 let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_text));
                 if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-                    let (own, own_key) = (read(certificate)?, read(key)?);
+                    let (own, own_key) = (read(certificate)?, read_secret(key)?);
                     let named = |why: String| {
                         wrong(format!("{} and {}: {why}", certificate.display(), key.display()))
                     };
@@ -81,9 +86,15 @@ impl Credentials {
         }
         let token = match &self.token_file {
             None => None,
+            Some(_) if !is_tls && !self.insecure && !is_loopback(&endpoint) => {
+                return Err(wrong(
+                    "the token would go to another machine in clear: name the CA of the daemon's certificate \
+                     (--tls-ca), or accept that an attacker on the wire may read it (--insecure)",
+                ));
+            }
             Some(path) => {
                 let no_token = |why: &str| wrong(format!("{}: the token is {why}", path.display()));
-                let text = String::from_utf8(read(path)?).map_err(|_| no_token("no text"))?;
+                let text = String::from_utf8(read_secret(path)?).map_err(|_| no_token("no text"))?;
                 let value = format!("Bearer {}", text.trim()).parse::<MetadataValue<Ascii>>();
                 let mut value = value.map_err(|_| no_token("not printable ASCII"))?;
                 value.set_sensitive(true);
@@ -104,7 +115,7 @@ impl Credentials {
             return Err(wrong("the SSDs are reached by TLS: name the CA of their certificates (--tls-ca)"));
         };
         let proof = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read_secret(key)?)),
             _ => None,
         };
         let proof = proof.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice()));
@@ -148,6 +159,18 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|e| wrong(format!("{}: {e}", path.display())))
 }
 
+/// Reads a file that only its user may read.
+fn read_secret(path: &Path) -> Result<Vec<u8>, Error> {
+    gnstor_auth::check_private(path).map_err(wrong)?;
+    read(path)
+}
+
+/// Whether the daemon is on this machine, as far as its address tells.
+fn is_loopback(endpoint: &Endpoint) -> bool {
+    let host = endpoint.uri().host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
 fn wrong(why: impl Into<String>) -> Error {
     Error::Credentials(why.into())
 }
@@ -172,6 +195,7 @@ mod tests {
         let file = |name: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, "text").unwrap();
+            set_mode(&path, 0o600);
             Some(path)
         };
         let none = Credentials::default();
@@ -184,8 +208,23 @@ mod tests {
         says(&Credentials { tls_ca: file("ca"), ..none.clone() }, "http://host:1", "write https://");
         let half = Credentials { tls_ca: file("ca"), tls_key: file("k"), ..none.clone() };
         says(&half, "host:1", "together");
-        says(&Credentials { token_file: Some("/nowhere".into()), ..none.clone() }, "host:1", "/nowhere");
-        let (_, proof) = Credentials { token_file: file("t"), ..none }.endpoint("host:1").unwrap();
-        assert!(!format!("{proof:?}").contains("text"), "a token is never shown: {proof:?}");
+        says(&Credentials { token_file: Some("/nowhere".into()), ..none.clone() }, "[::1]:1", "/nowhere");
+        let token = Credentials { token_file: file("t"), ..none };
+        for address in ["127.0.0.1:1", "localhost:1", "[::1]:1", "http://127.9.9.9:1"] {
+            let (_, proof) = token.endpoint(address).unwrap();
+            assert!(!format!("{proof:?}").contains("text"), "a token is never shown: {proof:?}");
+        }
+        // A daemon of another machine would be shown the token, and so would the wire.
+        for address in ["host:1", "192.0.2.1:1", "http://[2001:db8::1]:1", "localhost.example:1"] {
+            says(&token, address, "in clear");
+            Credentials { insecure: true, ..token.clone() }.endpoint(address).unwrap();
+        }
+        set_mode(token.token_file.as_ref().unwrap(), 0o640);
+        says(&token, "localhost:1", "chmod 600");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 }

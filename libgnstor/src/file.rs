@@ -223,8 +223,9 @@ impl File {
 
     fn target(&self) -> Target<'_> {
         let chunk_blocks = self.info.chunk_bytes / BLOCK_BYTES;
-        let Client { channel, maps, session, .. } = &*self.client;
-        Target { channel, maps, session, again: &*self.client, file: self.abi(), chunk_blocks }
+        let Client { channel, maps, session, ssds, .. } = &*self.client;
+        let (again, info) = (&*self.client, &self.info);
+        Target { channel, maps, session, ssds, info, again, file: self.abi(), chunk_blocks }
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
@@ -312,7 +313,10 @@ impl File {
         let turn = self.client.node().turn();
         match transfers.drain((&turn, &self.client.channel), Some(self.device.address()), timeout)? {
             0 => Ok(()),
-            _ => Err(IoFailure { what: "drain", vba: 0, status: GN_TIMED_OUT, dw0: 0, dw1: 0 }.into()),
+            _ => {
+                let (what, status) = ("drain", GN_TIMED_OUT);
+                Err(IoFailure { what, vba: 0, status, dw0: 0, dw1: 0, ssd: None }.into())
+            }
         }
     }
 

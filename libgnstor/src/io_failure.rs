@@ -3,9 +3,29 @@
 
 use gnstor_proto::status::{Detail, Status};
 
+/// The SSD that failed a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedSsd {
+    /// Its number in the fleet map.
+    pub index: u16,
+    /// `host:port`; `None`: it is in this process, or has joined since the client connected.
+    pub address: Option<String>,
+}
+
+impl std::fmt::Display for FailedSsd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SSD {}", self.index)?;
+        self.address.as_ref().map_or(Ok(()), |address| write!(f, " ({address})"))
+    }
+}
+
+fn on(ssd: Option<&FailedSsd>) -> String {
+    ssd.map_or(String::new(), |ssd| format!(" on {ssd}"))
+}
+
 /// An I/O that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} of block {vba} failed: {}", gnstor_gnor::abi::describe(*.status, *.dw0))]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} of block {vba} failed{}: {}", on(.ssd.as_ref()), gnstor_gnor::abi::describe(*.status, *.dw0))]
 pub struct IoFailure {
     /// `read`, `write` or `flush`.
     pub what: &'static str,
@@ -17,6 +37,8 @@ pub struct IoFailure {
     pub dw0: u32,
     /// DW1 of the completion.
     pub dw1: u32,
+    /// The SSD that failed it; `None`: it is not known.
+    pub ssd: Option<FailedSsd>,
 }
 
 impl IoFailure {

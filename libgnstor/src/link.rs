@@ -4,6 +4,7 @@
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::ssds::{Fabric, SsdInfo};
+use crate::unreachable::was_cut;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
@@ -137,7 +138,8 @@ impl ArrayConnector {
 
     fn unreached(&self, ssd: usize, error: Error) -> Unreached {
         let for_good = matches!(error, Error::Node(NodeError::RcTransport(TransportError::Stopped)));
-        let unreached = Unreached { why: error.to_string(), for_good };
+        let was_cut = matches!(&error, Error::Os { cause, .. } if was_cut(cause));
+        let unreached = Unreached { why: error.to_string(), for_good, was_cut };
         let mut first = self.first.lock().expect("no panic while held");
         if first.as_ref().is_none_or(|(other, _)| ssd < *other) {
             *first = Some((ssd, error));

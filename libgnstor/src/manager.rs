@@ -3,6 +3,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::holders::{PAGE, pages};
 use crate::rpc::Rpc;
 use gnstor_auth::{Secret, ShownClient, random};
 use gnstor_gnor::session::Registration;
@@ -89,7 +90,7 @@ pub enum Right {
 }
 
 /// Names a change. The daemon carries it out once, however often it is asked for.
-fn request_id() -> Vec<u8> {
+pub(crate) fn request_id() -> Vec<u8> {
     let mut id = vec![0; 16];
     random::fill(&mut id);
     id
@@ -165,9 +166,13 @@ impl Manager {
     /// # Errors
     /// The daemon's.
     pub fn list(&self) -> Result<Vec<VolumeInfo>, Error> {
-        let list = || async { self.rpc.volumes().list(grpc::ListRequest {}).await };
-        let answer = self.rpc.wait_again("the list of volumes", list)?;
-        Ok(answer.volumes.into_iter().map(VolumeInfo::from).collect())
+        let volumes = pages(|page_token| {
+            let request = grpc::ListRequest { page_size: PAGE, page_token };
+            let list = || async { self.rpc.volumes().list(request.clone()).await };
+            let page = self.rpc.wait_again("the list of volumes", list)?;
+            Ok((page.volumes, page.next_page_token))
+        })?;
+        Ok(volumes.into_iter().map(VolumeInfo::from).collect())
     }
 
     /// One volume.
@@ -232,13 +237,6 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is none, or another client writes to it.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let request = grpc::DeleteRequest {
-            name: name.into(),
-            client_id: self.id.get().into(),
-            request_id: request_id(),
-        };
-        let delete = || async { self.rpc.volumes().delete(request.clone()).await };
-        self.rpc.wait_again("the end of a volume", delete)?;
-        Ok(())
+        self.delete_ending(name, false).map(drop)
     }
 }

@@ -282,8 +282,9 @@ mod tests {
         let address = listener.local_addr().expect("an address").to_string();
         let rpc = Rpc::connect_for(&address, &Credentials::default(), Duration::from_millis(200))
             .expect("the kernel accepts");
-        let error =
-            rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest {})).expect_err("no answer");
+        let error = rpc
+            .wait("the list of volumes", rpc.volumes().list(grpc::ListRequest::default()))
+            .expect_err("no answer");
         assert!(matches!(error, Error::Silent { .. }), "{error:?}");
         assert_eq!(error.errno(), 110);
         let sentence = error.to_string();

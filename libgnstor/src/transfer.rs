@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host reads and writes: a list of requests in device memory, executed by the `gn_transfer` kernel.
 
+mod blame;
 mod kernels;
 mod retry;
 
@@ -10,7 +11,9 @@ use self::kernels::{
 };
 pub(crate) use self::retry::transfer;
 use crate::error::Error;
+use crate::manager::VolumeInfo;
 use crate::maps::Maps;
+use crate::ssds::SsdInfo;
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::Shape;
 use gnstor_gnor::abi::GN_TIMED_OUT;
@@ -29,6 +32,8 @@ pub(crate) struct Target<'a> {
     pub(crate) channel: &'a Channel,
     pub(crate) maps: &'a Maps,
     pub(crate) session: &'a Session,
+    pub(crate) ssds: &'a [SsdInfo],
+    pub(crate) info: &'a VolumeInfo,
     pub(crate) again: &'a dyn Again,
     pub(crate) file: FileAbi,
     /// No request crosses a multiple of this number of blocks.

@@ -69,6 +69,7 @@ void gn_answer(struct gn_dev *dev, struct gn_verdict *v, gn_u16 vid, struct gn_r
   v->action = GN_REFUSE;
   v->status = gn_status_of(refused.code);
   v->dw0 = (gn_u32)vid << 16 | refused.code;
+  if (dev->config.id < 255) v->dw0 |= (gn_u32)(dev->config.id + 1) << 8;
   v->dw1 = refused.epoch;
   ++dev->counts.refusals[refused.code];
 }

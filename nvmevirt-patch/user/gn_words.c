@@ -8,8 +8,8 @@ void gn_say_refusal(FILE *out, gn_u16 status, gn_u32 dw0, gn_u32 dw1) {
     fprintf(out, "success, DW0 %xh, DW1 %xh", dw0, dw1);
     return;
   }
-  fprintf(out, "%04xh %s (rule: %s; volume %u, epoch %u)", status, gn_name_of(code), gn_rule_of(code),
-          dw0 >> 16, dw1);
+  fprintf(out, "%04xh %s (rule: %s; SSD %d, volume %u, epoch %u)", status, gn_name_of(code), gn_rule_of(code),
+          (int)(dw0 >> 8 & 255) - 1, dw0 >> 16, dw1);
 }
 
 /* An answer in words. */

@@ -55,6 +55,9 @@ pub mod grpc {
     //! `gnstor.v1`: generated at build time by protox and tonic, no `protoc` needed.
     tonic::include_proto!("gnstor.v1");
 
+    /// The definitions of all calls and messages, with their comments: an encoded `FileDescriptorSet`.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gnstor.descriptors"));
+
     impl core::fmt::Debug for RegisterResponse {
         fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
             let Self { client_id, serial, .. } = self;

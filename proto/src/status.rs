@@ -231,11 +231,13 @@ refusals! {
         "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies";
 }
 
-/// DW0 of a refused command: the refusal's number, and the volume.
+/// DW0 of a refused command: the refusal's number, the SSD that refused, and the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Detail {
     /// The refusal's number; see [`Refusal::from_code`].
     pub code: u8,
+    /// Number of the SSD in the fleet map, if the SSD says it. Numbers from 255 on find no room.
+    pub ssd: Option<u8>,
     /// The volume id as the command had it, possibly a reserved value.
     pub vid: u16,
 }
@@ -243,18 +245,25 @@ pub struct Detail {
 impl Detail {
     /// The detail word of a refusal about `vid`.
     pub fn new(refusal: Refusal, vid: Option<Vid>) -> Self {
-        Self { code: refusal as u8, vid: vid.map_or(0, Vid::get) }
+        Self { code: refusal as u8, ssd: None, vid: vid.map_or(0, Vid::get) }
     }
 
-    /// Packs to DW0: VID in 31:16, code in 7:0.
+    /// The same from this SSD.
+    #[must_use]
+    pub fn from_ssd(self, ssd: u16) -> Self {
+        Self { ssd: u8::try_from(ssd).ok().filter(|ssd| *ssd < u8::MAX), ..self }
+    }
+
+    /// Packs to DW0: VID in 31:16, SSD + 1 in 15:8, code in 7:0.
     pub fn to_dw0(self) -> u32 {
-        u32::from(self.vid) << 16 | u32::from(self.code)
+        let ssd = self.ssd.map_or(0, |ssd| u32::from(ssd) + 1);
+        u32::from(self.vid) << 16 | ssd << 8 | u32::from(self.code)
     }
 
     /// Unpacks from DW0.
     #[expect(clippy::cast_possible_truncation, reason = "taking fields out of a word")]
     pub fn from_dw0(dw0: u32) -> Self {
-        Self { code: dw0 as u8, vid: (dw0 >> 16) as u16 }
+        Self { code: dw0 as u8, ssd: ((dw0 >> 8) as u8).checked_sub(1), vid: (dw0 >> 16) as u16 }
     }
 
     /// The refusal; `None` if this version does not know its number.
@@ -276,6 +285,11 @@ mod tests {
             assert!(!refusal.status().is_success(), "{refusal:?}");
             let detail = Detail::new(refusal, Vid::new(77));
             assert_eq!(Detail::from_dw0(detail.to_dw0()), detail);
+            for (ssd, said) in [(0, Some(0)), (63, Some(63)), (254, Some(254)), (255, None), (u16::MAX, None)]
+            {
+                let from = detail.from_ssd(ssd);
+                assert_eq!((from.ssd, Detail::from_dw0(from.to_dw0())), (said, from));
+            }
         }
         assert_eq!(Refusal::from_code(0), None);
     }

@@ -249,6 +249,13 @@ fn refusals(t: &mut Table) {
     let dw0 = Detail::new(Refusal::StaleMap, Vid::new(0xABCD)).to_dw0();
     t.value(&format!("gnp_dw0_refusal({dw0}u)"), Refusal::StaleMap as u8);
     t.value(&format!("gnp_dw0_vid({dw0}u)"), 0xABCDu16);
+    t.value(&format!("gnp_dw0_ssd({dw0}u) == GNP_DW0_NO_SSD"), 1u8);
+    for ssd in [0, 63, 254] {
+        let dw0 = Detail::from_dw0(dw0).from_ssd(ssd).to_dw0();
+        t.value(&format!("gnp_dw0_ssd({dw0}u)"), ssd);
+        t.value(&format!("gnp_dw0_vid({dw0}u)"), 0xABCDu16);
+        t.value(&format!("gnp_dw0_refusal({dw0}u)"), Refusal::StaleMap as u8);
+    }
     for refusal in [Refusal::StaleMap, Refusal::OutOfRange] {
         let status = refusal.status();
         t.value(&format!("gnp_status_do_not_retry({})", status.0), status.do_not_retry());

@@ -6,7 +6,7 @@ use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};
 use libgnstor::Rights;
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the test observes the process.
 const LOOK: Duration = Duration::from_secs(2);
@@ -29,6 +29,30 @@ fn taken(up: &Up) -> f64 {
     up.cpu_seconds() - before
 }
 
+/// Connections that the kernel accepts. The array would accept them, too, at both of its ports.
+fn connections(up: &Up) -> Vec<TcpStream> {
+    let fabric = up.serving["fabric"].as_str().expect("an address");
+    [fabric, up.daemon.trim_start_matches("http://")]
+        .iter()
+        .flat_map(|at| (0..32).map(move |_| TcpStream::connect(at).expect("the kernel takes it")))
+        .collect()
+}
+
+#[test]
+fn a_process_without_descriptors_ends_when_it_is_told_to() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        limit(up.pid(), descriptors(up.pid()) + 6);
+        let held = connections(&up);
+        // By then the waits between two tries are long.
+        std::thread::sleep(Duration::from_secs(4));
+        let begun = Instant::now();
+        up.end("-TERM");
+        assert!(begun.elapsed() < Duration::from_secs(10), "TERM took {:?}", begun.elapsed());
+        drop(held);
+    });
+}
+
 #[test]
 fn a_process_without_descriptors_spins_on_no_core_goes_on_and_lets_clients_in_again() {
     within(BUILD_LIMIT, || {
@@ -40,12 +64,7 @@ fn a_process_without_descriptors_spins_on_no_core_goes_on_and_lets_clients_in_ag
         file.write_at(0, &data).unwrap();
         let (idle, most) = (taken(&up), descriptors(up.pid()) + 6);
         limit(up.pid(), most);
-        // The kernel accepts these connections. The array would accept them, too, at both of its ports.
-        let fabric = up.serving["fabric"].as_str().expect("an address");
-        let held: Vec<_> = [fabric, up.daemon.trim_start_matches("http://")]
-            .iter()
-            .flat_map(|at| (0..32).map(move |_| TcpStream::connect(at).expect("the kernel takes it")))
-            .collect();
+        let held = connections(&up);
         std::thread::sleep(Duration::from_millis(200));
         assert!(descriptors(up.pid()) >= most, "none is left");
         let busy = taken(&up);

@@ -4,6 +4,8 @@
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 mod parked;
+mod proxy;
+mod turned_away;
 
 use gnstor_proto::placement::mix64;
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, until};
@@ -11,79 +13,17 @@ use gnstor_tests::folder::Folder;
 use gnstor_tests::{CHUNK, assert_same, long, node, pattern, volume, within};
 use libgnstor::labels::PARTIAL;
 use libgnstor::{Client, ConnectOptions, Error, RcTransport, Rights, TransportConfig, TransportThreads};
+use proxy::Proxy;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-
-/// A TCP proxy before an SSD. It cuts connections in the middle.
-struct Proxy {
-    address: String,
-    /// Both streams of each connection, and whether the proxy discards what the SSD sends.
-    connections: Arc<Mutex<Vec<Pair>>>,
-}
-
-struct Pair {
-    client: TcpStream,
-    ssd: TcpStream,
-    deaf: Arc<AtomicBool>,
-}
-
-impl Proxy {
-    fn before(ssd: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let connections: Arc<Mutex<Vec<Pair>>> = Arc::default();
-        let list = Arc::clone(&connections);
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let Ok(to) = TcpStream::connect(&ssd) else { continue };
-                let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
-                let pair = Pair { client: again(&client), ssd: again(&to), deaf: Arc::default() };
-                let (deaf, always) = (Arc::clone(&pair.deaf), Arc::default());
-                let (from, back) = (again(&client), again(&to));
-                std::thread::spawn(move || pump(from, to, &always));
-                std::thread::spawn(move || pump(back, client, &deaf));
-                list.lock().expect("no panic while held").push(pair);
-            }
-        });
-        Self { address, connections }
-    }
-
-    /// Number of connections so far.
-    fn count(&self) -> usize {
-        self.connections.lock().expect("no panic while held").len()
-    }
-
-    /// Cuts all connections but the first `kept`. Before that, it discards what SSDs send for `silence`.
-    fn cut(&self, kept: usize, silence: Duration) {
-        let connections = self.connections.lock().expect("no panic while held");
-        let cut = connections.iter().skip(kept);
-        cut.clone().for_each(|pair| pair.deaf.store(true, Ordering::Relaxed));
-        std::thread::sleep(silence);
-        cut.for_each(|Pair { client, ssd, .. }| {
-            let _ = (client.shutdown(Shutdown::Both), ssd.shutdown(Shutdown::Both));
-        });
-    }
-}
-
-/// Copies bytes until one side ends. Discards them while `deaf` is set.
-fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if !deaf.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
-            break;
-        }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-}
 
 /// A client with its own engine. The engine is dropped last.
 struct Guest {

@@ -203,18 +203,18 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     let release = ReleaseRequest { name: name.clone(), client_id: id, ..Default::default() };
     is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });
     is(fleet.keep(signed(who, KeepRequest { client_id: id })).await.map(drop), &[Code::Ok]);
-    is(volumes.list(signed(who, ListRequest {})).await.map(drop), &[Code::Ok]);
+    is(volumes.list(signed(who, ListRequest::default())).await.map(drop), &[Code::Ok]);
     // Calls that the daemon refuses: no proof, another principal's id or volume, no such volume, no message,
     // no time.
-    is(volumes.list(ListRequest {}).await.map(drop), &[Code::Unauthenticated]);
+    is(volumes.list(ListRequest::default()).await.map(drop), &[Code::Unauthenticated]);
     let foreign = KeepRequest { client_id: foreign };
     is(fleet.keep(signed(who, foreign)).await.map(drop), &[Code::PermissionDenied]);
-    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new() };
+    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false };
     is(volumes.delete(signed("ben", delete)).await.map(drop), &[Code::PermissionDenied]);
     is(volumes.get(signed(who, GetRequest { name: "none".into() })).await.map(drop), &[Code::NotFound]);
     let empty = CreateRequest { name: "x".into(), client_id: id, ..Default::default() };
     is(volumes.create(signed(who, empty)).await.map(drop), &[Code::InvalidArgument]);
-    let mut late = signed(who, ListRequest {});
+    let mut late = signed(who, ListRequest::default());
     late.metadata_mut().insert("grpc-timeout", "1n".parse().expect("ASCII"));
     // The caller's own timer may fire first.
     is(volumes.list(late).await.map(drop), &[Code::DeadlineExceeded, Code::Cancelled]);

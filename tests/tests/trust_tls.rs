@@ -83,7 +83,7 @@ impl Three {
         options.io_timeout = Duration::from_secs(20);
         let [tls_ca, tls_cert, tls_key] =
             ["ca.crt", "anna.crt", "anna.key"].map(|name| Some(self.path(name).into()));
-        options.credentials = Credentials { tls_ca, tls_cert, tls_key, token_file: None };
+        options.credentials = Credentials { tls_ca, tls_cert, tls_key, ..Credentials::default() };
         (Client::connect(&node(engine.handle()), &options).expect("a client connects"), engine)
     }
 

@@ -149,10 +149,12 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         std::mem::take(&mut self.has_sent)
     }
 
-    /// Whether it has had nothing to do for long.
+    /// Whether it has had nothing to do for long. After a pause of the whole process a question may have come
+    /// that it has not looked at yet.
     pub(super) fn is_over(&self, now: u64) -> bool {
         let is_idle = now.saturating_sub(self.last_asked) > IDLE_MS;
-        is_idle && !matches!(self.state, State::Dialling { .. }) && self.outputs.is_empty()
+        let owes = !self.inbox.is_empty() || self.exchange.awaits() || !self.outputs.is_empty();
+        is_idle && !owes && !matches!(self.state, State::Dialling { .. })
     }
 
     /// Takes the next output, oldest first.

@@ -39,6 +39,9 @@ pub struct CredentialArgs {
     /// File with the caller's token
     #[arg(long, value_name = "FILE", env = "GNSTOR_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
+    /// Send the token to another machine without TLS, too: an attacker on the wire may read it
+    #[arg(long, env = "GNSTOR_INSECURE")]
+    pub insecure: bool,
 }
 
 impl ArrayArgs {
@@ -47,7 +50,7 @@ impl ArrayArgs {
     /// # Errors
     /// [`CliError::Usage`] names each that cannot be read.
     pub fn credentials(&self) -> Result<libgnstor::Credentials, CliError> {
-        let CredentialArgs { tls_ca, tls_cert, tls_key, token_file } = self.credentials.clone();
+        let CredentialArgs { tls_ca, tls_cert, tls_key, token_file, insecure } = self.credentials.clone();
         let named = [
             ("--tls-ca", &tls_ca),
             ("--tls-cert", &tls_cert),
@@ -55,7 +58,7 @@ impl ArrayArgs {
             ("--token-file", &token_file),
         ];
         readable(named.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))))?;
-        Ok(libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file })
+        Ok(libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file, insecure })
     }
 
     /// The caller proves its name.

@@ -117,6 +117,38 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Give a volume another name; no client may have it open
+    #[command(after_help = "Example:\n  gnstor volume rename corpus corpus-2026")]
+    Rename {
+        /// Name.
+        name: String,
+        /// The new name: letters, digits, '.', '_', '-'
+        new_name: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Set labels of a volume, or remove them
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor volume label corpus kind=text team=graph\n",
+            "  gnstor volume label corpus --remove team",
+        )
+    )]
+    Label {
+        /// Name.
+        name: String,
+        /// Labels to set; each replaces the one with the same key
+        #[arg(value_name = "KEY=VALUE", required_unless_present = "remove")]
+        labels: Vec<String>,
+        /// Remove the label with this key, repeatable
+        #[arg(long, value_name = "KEY")]
+        remove: Vec<String>,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Delete volumes; their data is unreadable at once
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -129,7 +161,7 @@ pub enum RightArg {
     Read,
     /// Write
     Write,
-    /// Delete, share and revoke
+    /// Delete, rename, label, share and revoke, also leases
     Admin,
 }
 
@@ -170,6 +202,9 @@ pub struct DeleteArgs {
     /// Names
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
+    /// Delete a volume though another client writes to it; the client's commands are refused from then on
+    #[arg(long)]
+    pub force: bool,
     /// The array.
     #[command(flatten)]
     pub array: ArrayArgs,

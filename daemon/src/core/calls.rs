@@ -6,6 +6,7 @@ mod fleet;
 mod opens;
 
 use super::failure::Failure;
+use super::rename::{Label, Rename};
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
@@ -71,10 +72,9 @@ impl Core {
     fn serve(&mut self, now: u64, ticket: Ticket, request: Request, caller: &Caller) {
         match request {
             Request::Create(request) => self.create_for(now, ticket, request, caller),
-            Request::List => {
-                let volumes = self.active().filter(|v| caller.right(&v.entry.labels).is_some());
-                let volumes = volumes.map(|v| v.shown(now)).collect();
-                self.reply(ticket, Ok(Reply::Volumes(volumes)));
+            Request::List(page) => {
+                let listed = self.list(now, caller, page);
+                self.reply(ticket, Ok(listed));
             }
             Request::Room => self.reply(ticket, Ok(Reply::Room(self.room(now)))),
             Request::Get { name } => {
@@ -83,8 +83,8 @@ impl Core {
                     self.reply(ticket, Ok(Reply::Volume(view)));
                 }
             }
-            Request::Delete { name, client, request_id } => {
-                self.delete(Call { now, ticket, name: &name, client }, request_id);
+            Request::Delete { name, client, request_id, force } => {
+                self.delete(Call { now, ticket, name: &name, client }, request_id, force);
             }
             Request::Open { name, client, rights, follows_drains } => {
                 self.open(Call { now, ticket, name: &name, client }, rights, follows_drains);
@@ -97,6 +97,13 @@ impl Core {
                 self.release(Call { now, ticket, name: &name, client }, all_acknowledged, lease_epoch);
             }
             Request::Publish(request) => self.publish_volume(now, ticket, request),
+            Request::Rename(request) => self.rename(now, ticket, &request),
+            Request::Label(request) => self.label(now, ticket, &request),
+            Request::ListLeases { name, page } => {
+                let listed = self.list_leases(now, caller, name.as_ref(), page);
+                self.reply(ticket, listed);
+            }
+            Request::RevokeLease { name, client } => self.revoke_lease(now, ticket, &name, client),
             Request::Share { name, principal, right } => {
                 self.share(now, ticket, Share { name: &name, principal: &principal, right: Some(right) });
             }
@@ -167,9 +174,12 @@ impl Core {
             Request::Renew { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             // Rights are given back by the principal of the id, also after its right was revoked.
             Request::Release { name, client, .. } => (Some(*client), Some(name), None),
-            Request::Share { name, .. } | Request::Revoke { name, .. } => {
-                (None, Some(name), Some(Right::Admin))
-            }
+            Request::Share { name, .. }
+            | Request::Revoke { name, .. }
+            | Request::Rename(Rename { name, .. })
+            | Request::Label(Label { name, .. })
+            | Request::ListLeases { name: Some(name), .. }
+            | Request::RevokeLease { name, .. } => (None, Some(name), Some(Right::Admin)),
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
             Request::Resume { .. }
@@ -182,7 +192,8 @@ impl Core {
             | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);
             }
-            Request::List
+            Request::List(_)
+            | Request::ListLeases { name: None, .. }
             | Request::Room
             | Request::Register
             | Request::GetMap
@@ -273,17 +284,17 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    fn delete(&mut self, call: Call<'_>, id: Option<RequestId>) {
+    fn delete(&mut self, call: Call<'_>, id: Option<RequestId>, force: bool) {
         let Call { now, ticket, name, client } = call;
         let done =
             id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
         if done || id.is_some_and(|id| self.tombstones.gone_before(now, id).is_some()) {
-            return self.reply(ticket, Ok(Reply::Done));
+            return self.reply(ticket, Ok(Reply::Ended(Vec::new())));
         }
         let known = self.names.get(name.as_str()).map(|vid| (*vid, self.volumes[vid].entry.generation));
         match id.and_then(|id| self.idle_deletes.find(now, id, name.as_str())) {
             Some(None) => return self.not_found(ticket, name),
-            Some(life) if life != known => return self.reply(ticket, Ok(Reply::Done)),
+            Some(life) if life != known => return self.reply(ticket, Ok(Reply::Ended(Vec::new()))),
             Some(_) | None => {}
         }
         let is_deleting = |(vid, _): &(Vid, u32)| matches!(self.volumes[vid].stage, Stage::Deleting(_));
@@ -298,7 +309,7 @@ impl Core {
             Stage::Deleting(_) => return self.delete_everywhere(now, vid, Some(ticket)),
             Stage::Creating | Stage::Active | Stage::Marked => {}
         }
-        if let Some(message) = volume.held_by_other(now, client, "deleted") {
+        if let Some(message) = self.deleted_under_others(now, vid, client).filter(|_| !force) {
             return self.fail(ticket, FailedPrecondition, message);
         }
         if let Some(message) = self.is_needed(vid, "deleted") {
@@ -307,11 +318,16 @@ impl Core {
         if let Some(message) = self.needs_everyone(name, "deleted") {
             return self.fail(ticket, Unavailable, message);
         }
+        if self.volumes[&vid].stage == Stage::Active {
+            let mut others = self.holders(now, &self.volumes[&vid]);
+            others.retain(|holder| holder.client != client);
+            self.note_ended(ticket, vid, others);
+        }
         self.mark(vid, Some(ticket), id);
     }
 
     /// The active volume of this name; answers the ticket if there is none.
-    fn named(&mut self, ticket: Ticket, name: &VolumeName) -> Option<&Volume> {
+    pub(super) fn named(&mut self, ticket: Ticket, name: &VolumeName) -> Option<&Volume> {
         let vid = self.names.get(name.as_str()).copied();
         match vid.filter(|vid| self.volumes[vid].stage == Stage::Active) {
             Some(vid) => self.volumes.get(&vid),
@@ -323,12 +339,13 @@ impl Core {
     }
 
     fn not_found(&mut self, ticket: Ticket, name: &VolumeName) {
-        self.fail(
-            ticket,
-            NotFound,
-            format!("there is no volume {name}; gnstor volume list shows those there are"),
-        );
+        self.reply(ticket, Err(no_volume(name)));
     }
+}
+
+/// No volume has the name.
+pub(super) fn no_volume(name: &VolumeName) -> Failure {
+    Failure::new(NotFound, format!("there is no volume {name}; gnstor volume list shows those there are"))
 }
 
 impl Volume {

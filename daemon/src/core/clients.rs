@@ -238,6 +238,13 @@ impl Clients {
         Err(Failure::new(ResourceExhausted, message))
     }
 
+    /// The principal of an id; `None` if callers prove no names, or while it is known by an earlier daemon
+    /// only.
+    pub(super) fn principal(&self, id: ClientId) -> Option<Arc<str>> {
+        let client = self.given.get(&id).filter(|client| client.is_proven && !client.inherited)?;
+        Some(client.principal.clone())
+    }
+
     /// The ids of a principal.
     pub(super) fn of(&self, principal: &str) -> BTreeSet<ClientId> {
         self.by_principal.get(principal).cloned().unwrap_or_default()

@@ -143,7 +143,8 @@ impl Core {
         let entry = self.volumes[&vid].entry.clone();
         if round.failed.is_empty() {
             if let Some(ticket) = ticket {
-                self.reply(ticket, Ok(Reply::Done));
+                let ended = self.volumes[&vid].ended.clone();
+                self.reply(ticket, Ok(Reply::Ended(ended)));
             }
             // The volume of a failed Create has no mark: a retry of that Create must not find it.
             if entry.lease_epoch == DELETE_MARK {

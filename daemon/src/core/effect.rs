@@ -4,6 +4,7 @@
 use super::failure::Failure;
 use super::fill::FillReport;
 use super::fleet_view::FleetStatus;
+use super::holders::Holder;
 use super::repairs::RepairView;
 use super::request::RequestId;
 use super::settle::{SettleOf, SettleReport};
@@ -202,10 +203,24 @@ pub enum Answer {
 /// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Create, Get, Share, Revoke.
+    /// Create, Get, Share, Revoke, Publish, Rename, Label.
     Volume(VolumeEntry),
     /// List.
-    Volumes(Vec<VolumeEntry>),
+    Volumes {
+        /// The volumes.
+        volumes: Vec<VolumeEntry>,
+        /// The token of the page that follows, if one does.
+        next: Option<String>,
+    },
+    /// ListLeases.
+    Leases {
+        /// What clients have open.
+        leases: Vec<Holder>,
+        /// The token of the page that follows, if one does.
+        next: Option<String>,
+    },
+    /// Delete and RevokeLease: what clients had open, and has ended.
+    Ended(Vec<Holder>),
     /// How large a new volume can be, bytes: with one replica, with two, and so on.
     Room(Vec<u64>),
     /// Open.
@@ -220,7 +235,7 @@ pub enum Reply {
         /// The lease granted.
         lease_ms: u32,
     },
-    /// Delete, Release, Keep.
+    /// Release, Keep.
     Done,
     /// Register.
     Client {

@@ -23,12 +23,15 @@ mod epoch;
 pub mod failure;
 mod fill;
 pub mod fleet_view;
+mod holders;
 mod identity;
 mod ids;
 mod late;
+mod listing;
 mod members;
 mod presence;
 mod publish;
+mod rename;
 mod repairs;
 pub mod request;
 pub mod rights;
@@ -49,6 +52,9 @@ pub use fill::FillReport;
 use gnstor_proto::placement;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
+pub use holders::{Holder, WriteLease};
+pub use listing::{PAGE_MOST, Page};
+pub use rename::{Label, Rename};
 pub use repairs::RepairView;
 use request::Request;
 use rights::Caller;
@@ -379,7 +385,7 @@ impl Core {
         )));
     }
 
-    /// Active volumes in order of their ids, for List and for tests.
+    /// Active volumes in order of their ids.
     fn active(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().filter(|v| v.stage == Stage::Active)
     }

@@ -25,7 +25,7 @@ use gnstor_proto::vendor::{LABEL_BYTES, VolumeEntry};
 use std::collections::BTreeMap;
 
 /// The value of a label in an entry's lines.
-fn label<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
     lines.lines().filter_map(|line| line.split_once('=')).find(|(k, _)| *k == key).map(|(_, value)| value)
 }
 
@@ -91,13 +91,17 @@ impl Core {
                 let taking = own.and_then(|name| self.publishing.get(name)).map(|(vid, _)| *vid);
                 std::iter::once(publish.vid).chain(taking).chain(named(&publish.name)).collect()
             }
+            Request::Rename(rename) => named(&rename.name).chain(named(&rename.new_name)).collect(),
+            Request::Label(label) => named(&label.name).collect(),
             Request::Delete { name, .. }
             | Request::Open { name, .. }
             | Request::Renew { name, .. }
             | Request::Share { name, .. }
             | Request::Revoke { name, .. }
+            | Request::RevokeLease { name, .. }
             | Request::Release { name, .. } => named(name).collect(),
-            Request::List
+            Request::List(_)
+            | Request::ListLeases { .. }
             | Request::Room
             | Request::Get { .. }
             | Request::Register
@@ -113,7 +117,7 @@ impl Core {
             | Request::Drain { .. }
             | Request::Repair { .. } => Vec::new(),
         };
-        if matches!(request, Request::Publish(_) | Request::Delete { .. }) {
+        if matches!(request, Request::Publish(_) | Request::Delete { .. } | Request::Rename(_)) {
             let replaced: Vec<Vid> = vids.iter().filter_map(|&vid| self.still_replaces(vid)).collect();
             vids.extend(replaced);
         }
@@ -202,6 +206,9 @@ impl Core {
                 return refuse(Unavailable, message);
             }
         }
+        if let Some(why) = self.is_still_named(name) {
+            return refuse(Unavailable, format!("volume {own:?} cannot be published as {name}: {why}"));
+        }
         if let Some(message) = self.needs_everyone(name, "published") {
             return refuse(Unavailable, message);
         }
@@ -224,6 +231,12 @@ impl Core {
             if let Some(old) = self.names.insert(name, vid).filter(|&old| old != vid) {
                 self.supersede(old, vid);
             }
+            if let Some(volume) = self.volumes.get_mut(&vid) {
+                volume.former = Some(before);
+            }
+        }
+        if let Some(volume) = self.volumes.get_mut(&vid).filter(|_| everywhere) {
+            volume.former = None;
         }
         let Some((old, generation)) = replaced.filter(|_| everywhere) else { return };
         let there = self.volumes.get_mut(&old).filter(|old| old.was_replaced_by(vid, generation));

@@ -4,6 +4,8 @@
 //! The core makes the checks that need the state of the array: does it fit, is the name free.
 
 use crate::core::failure::Failure;
+use crate::core::listing::Page;
+use crate::core::rename::{Label, Rename};
 use crate::core::rights::{OWNER_PREFIX, Right};
 use crate::core::shrink::Add;
 use gnstor_proto::labels::REPLACES;
@@ -120,7 +122,7 @@ pub enum Rights {
 #[expect(missing_docs, reason = "the fields are those of gnstor.proto, documented there")]
 pub enum Request {
     Create(Create),
-    List,
+    List(Page),
     /// Asks how large a new volume can be.
     Room,
     Get {
@@ -130,6 +132,7 @@ pub enum Request {
         name: VolumeName,
         client: ClientId,
         request_id: Option<RequestId>,
+        force: bool,
     },
     Open {
         name: VolumeName,
@@ -163,6 +166,16 @@ pub enum Request {
         principal: Arc<str>,
     },
     Publish(Publish),
+    Rename(Rename),
+    Label(Label),
+    ListLeases {
+        name: Option<VolumeName>,
+        page: Page,
+    },
+    RevokeLease {
+        name: VolumeName,
+        client: ClientId,
+    },
     Register,
     Keep {
         client: ClientId,

@@ -15,6 +15,7 @@
 mod state;
 
 use super::failure::{Failure, Trouble, blame, code_of};
+use super::holders::Holder;
 use super::volume::{Action, Change, Purpose, Retry, Stage, Then, Volume};
 use super::{Answer, Command, Core, Owner, Reply, Stop};
 use gnstor_proto::slba::{ClientId, Vid};
@@ -204,28 +205,23 @@ impl Core {
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
-            let takes = matches!(then, Then::Released { .. } | Then::Revoked | Then::Published);
-            let gone = if takes { no_longer_named(&volume.entry, entry) } else { Vec::new() };
+            let gone = if then.may_end_opens() { no_longer_named(&volume.entry, entry) } else { Vec::new() };
             volume.commit(now, entry, granted, drift_ms);
             volume.forget_writers(is_known);
-            let view = volume.view(now);
+            let (view, ended) = (volume.view(now), std::mem::take(&mut volume.ended));
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
             // If every SSD has the entry, it has the volume's name, too, even if an earlier round that set it
             // failed.
             let everywhere = round.failed.is_empty();
             self.note_behind(now, entry.vid, round.failed);
             self.complete_name(entry.vid, everywhere);
-            let reply = match then {
-                Then::OpenedRead { .. } => Reply::Opened { volume: view, lease_ms: 0 },
-                Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
-                Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
-                Then::Released { .. } => Reply::Done,
-                Then::Shared | Then::Revoked | Then::Published => Reply::Volume(view),
-            };
+            let reply = answer_of(then, view, entry.lease_ms, ended);
             return self.reply(ticket, Ok(reply));
         }
         let (target, fate) = match then {
-            Then::OpenedRead { .. } | Then::Shared => (volume.basis(now, self.term.number()), "was undone"),
+            Then::OpenedRead { .. } | Then::Shared | Then::Labelled => {
+                (volume.basis(now, self.term.number()), "was undone")
+            }
             // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
             // grant.
             Then::OpenedWrite => (
@@ -240,9 +236,12 @@ impl Core {
             ),
             // A longer lease or a released right is harmless on the SSDs that took it. After a restart a name
             // that one SSD has counts as given. So these changes are repeated, and not undone.
-            Then::Renewed | Then::Released { .. } | Then::Revoked | Then::Published => {
-                (entry.clone(), "is repeated until it is on every SSD")
-            }
+            Then::Renewed
+            | Then::Released { .. }
+            | Then::Revoked
+            | Then::Published
+            | Then::Renamed
+            | Then::LeaseRevoked => (entry.clone(), "is repeated until it is on every SSD"),
         };
         let failure = Failure::new(
             code_of(&round.failed),
@@ -326,6 +325,20 @@ impl Core {
             if self.tickets.contains_key(&ticket) {
                 self.dispatch(now, ticket, request);
             }
+        }
+    }
+}
+
+/// The answer to a change that is on the SSDs.
+fn answer_of(then: Then, volume: VolumeEntry, lease_ms: u32, ended: Vec<Holder>) -> Reply {
+    match then {
+        Then::OpenedRead { .. } => Reply::Opened { volume, lease_ms: 0 },
+        Then::OpenedWrite => Reply::Opened { volume, lease_ms },
+        Then::Renewed => Reply::Renewed { lease_ms },
+        Then::Released { .. } => Reply::Done,
+        Then::LeaseRevoked => Reply::Ended(ended),
+        Then::Shared | Then::Revoked | Then::Published | Then::Renamed | Then::Labelled => {
+            Reply::Volume(volume)
         }
     }
 }

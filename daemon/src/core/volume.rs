@@ -3,6 +3,7 @@
 
 use crate::core::Ticket;
 use crate::core::failure::{Failure, Trouble};
+use crate::core::holders::Holder;
 use crate::core::request::{Create, Request};
 use crate::core::round::Round;
 use crate::core::settle::Settle;
@@ -63,6 +64,17 @@ pub(super) enum Then {
     Shared,
     Revoked,
     Published,
+    Renamed,
+    Labelled,
+    /// What a client had open ends, though it did not ask for that.
+    LeaseRevoked,
+}
+
+impl Then {
+    /// Whether clients may lose what they had open.
+    pub(super) fn may_end_opens(self) -> bool {
+        matches!(self, Self::Released { .. } | Self::Revoked | Self::Published | Self::LeaseRevoked)
+    }
 }
 
 /// A Create under way.
@@ -169,6 +181,10 @@ pub(super) struct Volume {
     pub(super) has_filled: bool,
     /// The volume's replicas may differ, or an Open for writing waits for the end of a lease.
     pub(super) settle: Option<Settle>,
+    /// What other clients had open, which a deletion or a change under way ends.
+    pub(super) ended: Vec<Holder>,
+    /// The name before the last one, which SSDs that are behind may still have.
+    pub(super) former: Option<String>,
 }
 
 impl Volume {
@@ -193,12 +209,20 @@ impl Volume {
             in_doubt: false,
             has_filled: true,
             settle: None,
+            ended: Vec::new(),
+            former: None,
         }
     }
 
     /// The client that holds the write lease now.
     pub(super) fn writer(&self, now: u64) -> Option<ClientId> {
         self.entry.writer.filter(|_| self.lease.is_some_and(|lease| now < lease.free_at))
+    }
+
+    /// An earlier name that some SSD may still have.
+    pub(super) fn former_name(&self) -> Option<&str> {
+        let may_have = self.round.is_some() || !self.behind.is_empty();
+        self.former.as_deref().filter(|_| may_have)
     }
 
     /// Whether some SSD may let this client read any replica, as it takes the client for the writer, though

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections of clients: their number, the longest silence, and the report of their end. If a host has as
-//! many as it may, its oldest one that is not admitted gives way to a new one. A connection is admitted when
+//! many as it may, its oldest one that is not admitted gives way to a new one. If all hosts together have as
+//! many as there may be, the host with most of that kind loses its oldest one. A connection is admitted when
 //! its caller has proven itself. Where the daemon asks for no proof, it is admitted when the caller opens a
 //! volume.
 
@@ -9,7 +10,7 @@ use super::hello::{Hellos, Wire};
 use super::ledger::{Account, Ending, Ledger};
 use super::runtime::Input;
 use atomic_waker::AtomicWaker;
-use gnstor_fabric::tcp::{Place, Places};
+use gnstor_fabric::tcp::{NoPlace, Place, Places};
 use rustls::ServerConfig;
 use std::io::{Error, ErrorKind, IoSlice};
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Sleep};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -97,10 +98,21 @@ struct Guard {
     requests: Account,
     ending: Arc<Ending>,
     inputs: mpsc::UnboundedSender<Input>,
-    _permit: OwnedSemaphorePermit,
     place: Place,
+    /// After the place, since fields are dropped in their order.
+    _freed: Freed,
     /// Wakes the stream when it is to give way.
     waker: Arc<AtomicWaker>,
+}
+
+/// Says that a place is free when it is dropped.
+#[derive(Debug)]
+struct Freed(Arc<Notify>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 impl Drop for Guard {
@@ -140,7 +152,7 @@ impl Stream {
         let guard = &self.connection.guard;
         guard.waker.register(cx.waker());
         if guard.place.must_end() {
-            tracing::debug!(connection = guard.id, "a connection gives way to another one of its host");
+            tracing::debug!(connection = guard.id, "a connection gives way to another one");
             return Poll::Ready(Error::new(
                 ErrorKind::ConnectionAborted,
                 "another client needs the connection",
@@ -230,18 +242,27 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// The next connection of a host that may have one more.
-async fn next(listener: &TcpListener, places: &Places) -> (TcpStream, Place) {
-    loop {
-        match listener.accept().await {
-            // One host cannot have all connections, so it cannot keep others out.
-            Ok((tcp, from)) => match places.take(from.ip()) {
-                Ok(place) => return (tcp, place),
-                Err(why) => tracing::debug!(%from, ?why, "a connection is closed at once"),
-            },
+/// The next connection of a host that may have one more. While clients that are admitted have all places, it
+/// waits until one of them goes, and later ones wait in the kernel's queue.
+async fn next(listener: &TcpListener, places: &Places, freed: &Notify) -> (TcpStream, Place) {
+    'next: loop {
+        let (tcp, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(BACK_OFF).await;
+                continue;
+            }
+        };
+        loop {
+            // One host cannot have all connections, so it cannot keep others out.
+            match places.take(from.ip()) {
+                Ok(place) => return (tcp, place),
+                Err(NoPlace::OfHost) => {
+                    tracing::debug!(%from, "a connection is closed at once: its host has as many as it may");
+                    continue 'next;
+                }
+                Err(NoPlace::Full) => freed.notified().await,
             }
         }
     }
@@ -260,17 +281,14 @@ pub(super) fn incoming(
     let (accepted, stream) = mpsc::channel(1);
     let hellos = Hellos::new(tls, bounds, accepted.clone())?;
     tokio::spawn(async move {
-        let permits = Arc::new(Semaphore::new(bounds.connections));
-        // The permits bound the sum.
-        let places = Places::new(usize::MAX, bounds.of_host);
+        let places = Places::new(bounds.connections, bounds.of_host);
+        let freed = Arc::new(Notify::new());
         let answer_bytes = Arc::new(Ledger::new(bounds.answer_bytes));
         let request_bytes = Arc::new(Ledger::new(bounds.request_bytes));
         let accept = async {
             // 0 means calls without a connection.
             for id in 1.. {
-                // Without a permit a connection waits in the kernel's queue until another one ends.
-                let Ok(permit) = permits.clone().acquire_owned().await else { return };
-                let (tcp, place) = next(&listener, &places).await;
+                let (tcp, place) = next(&listener, &places, &freed).await;
                 tcp.set_nodelay(true).ok();
                 let waker = Arc::new(AtomicWaker::new());
                 let ending = Ending::new(Arc::clone(&waker));
@@ -281,7 +299,8 @@ pub(super) fn incoming(
                 let inputs = inputs.clone();
                 let bell = Arc::clone(&waker);
                 place.on_news(move || bell.wake());
-                let guard = Guard { id, answers, requests, ending, inputs, _permit: permit, place, waker };
+                let freed = Freed(Arc::clone(&freed));
+                let guard = Guard { id, answers, requests, ending, inputs, place, _freed: freed, waker };
                 let connection = Connection { guard: Arc::new(guard), certificate: None };
                 let silence = bounds.silence;
                 let deadline = Box::pin(tokio::time::sleep(HELLO.min(silence)));

@@ -63,7 +63,7 @@ impl Tokens {
     /// A sentence with the file and the line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        private(path)?;
+        gnstor_auth::check_private(path)?;
         let text = std::fs::read_to_string(path).map_err(|e| format!("the tokens in {shown}: {e}"))?;
         Self::parse(&text).map_err(|why| format!("the tokens in {shown}: {why}"))
     }
@@ -107,23 +107,13 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Refuses a file that other users can read.
-fn private(path: &Path) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let meta = std::fs::metadata(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    if meta.permissions().mode() & 0o077 == 0 {
-        return Ok(());
-    }
-    Err(format!("{} can be read by other users: chmod 600 it", path.display()))
-}
-
 impl Tls {
     /// Reads PEM files.
     ///
     /// # Errors
     /// A sentence with the file.
     pub fn read(certificate: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Self, String> {
-        private(key)?;
+        gnstor_auth::check_private(key)?;
         let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
         Ok(Self {
             certificate: read(certificate)?,

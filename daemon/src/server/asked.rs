@@ -51,6 +51,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::Page;
     use crate::core::request::VolumeName;
     use crate::core::rights::Caller;
     use crate::deadline::{Deadline, LIMIT};
@@ -78,7 +79,7 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let (mut asked, mut callers) = (Asked::default(), Vec::new());
         for connection in [1, 1, 1, 2, 1] {
-            let (input, answered) = call(connection, Request::List);
+            let (input, answered) = call(connection, Request::List(Page::ALL));
             asked.push(input);
             callers.push(answered);
         }
@@ -96,7 +97,7 @@ mod tests {
         let name = VolumeName::new("v").expect("a name");
         let client = ClientId::new(1).expect("an id");
         for request in [
-            Request::List,
+            Request::List(Page::ALL),
             Request::Release { name, client, all_acknowledged: true, lease_epoch: None },
             Request::Room,
         ] {

@@ -34,7 +34,8 @@ pub struct DaemonConfig {
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
     pub keep_alive: Duration,
-    /// Most connections at once. Further ones wait.
+    /// Most connections at once. Beyond them the host with most callers that have proven nothing loses the
+    /// oldest connection of one. If all have proven themselves, further ones wait.
     pub max_connections: usize,
     /// Most connections of one host at once. Further ones are closed.
     pub max_host_connections: usize,

@@ -15,7 +15,12 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 /// What tonic says, with the code INTERNAL, of bytes that are no message of the call.
-const NO_MESSAGE: [&str; 2] = ["failed to decode Protobuf message", "Missing request message"];
+const NO_MESSAGE: [&str; 3] = [
+    "failed to decode Protobuf message",
+    "Missing request message",
+    // The byte before the message that says how it is compressed.
+    "protocol error: received message with",
+];
 
 /// Puts a [`Gate`] before a service.
 #[derive(Clone, Copy, Debug)]

@@ -40,7 +40,7 @@ impl Look {
 
 async fn look(service: Service) -> Result<Look, Status> {
     let map = service.get_map(own(GetMapRequest {})).await?.into_inner();
-    let mut list = own(ListRequest {});
+    let mut list = own(ListRequest::default());
     list.metadata_mut().insert(ROOM, MetadataValue::from_static("1"));
     Ok(Look { map, list: service.list(list).await? })
 }

@@ -35,6 +35,7 @@ pub(super) fn delete(message: &DeleteRequest) -> Result<Request, Failure> {
         name: VolumeName::new(&message.name)?,
         client: request::client_id(message.client_id)?,
         request_id: request::request_id(&message.request_id)?,
+        force: message.force,
     })
 }
 

@@ -10,7 +10,9 @@
 //!   requests  requests that are not complete
 //!   ledger    bytes of answers and requests, of each host and of all
 //!   gate      deadlines of calls, codes of bad messages
+//!   health    health and definitions of the calls, for tools that know nothing of GNStor
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
+//!   holders   messages of what clients have open, and of names and labels
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
 //!   look      the same questions, asked by the process of the daemon
 //!   link      one SSD's connection: commands in flight, looked after, made anew
@@ -28,7 +30,9 @@ mod config;
 mod fleet;
 mod gate;
 mod handshakes;
+mod health;
 mod hello;
+mod holders;
 mod ledger;
 pub mod link;
 mod look;
@@ -57,6 +61,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::service::interceptor::InterceptedService;
+use tonic_health::pb::health_server::HealthServer;
 
 /// Calls of one connection at once. Further ones wait. Each may hold an answer until its client takes it.
 const STREAMS: u32 = 32;
@@ -115,6 +120,9 @@ pub enum DaemonError {
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
     Server(#[source] tonic::transport::Error),
+    /// What the daemon tells of its calls cannot be read: a bug.
+    #[error("internal error: {0}")]
+    Definitions(String),
     /// The daemon does not answer its own process.
     #[error("the daemon does not answer: {0}")]
     Silent(String),
@@ -192,6 +200,10 @@ async fn serve_grpc(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DaemonError> {
     let (quit, quitting) = oneshot::channel::<()>();
+    let (serves, is_serving) = watch::channel(true);
+    let health = health::Healthy { serves: is_serving, stream: config.keep_alive };
+    let health = HealthServer::new(health).max_decoding_message_size(health::MESSAGE_BYTES);
+    let (v1, v1alpha) = health::reflection().map_err(DaemonError::Definitions)?;
     let access = std::sync::Arc::new(config.access.clone());
     let manager_key = config.manager_key.clone();
     let proof = move |call| service::prove(&access, manager_key.as_ref(), call);
@@ -218,7 +230,10 @@ async fn serve_grpc(
         .http2_max_header_list_size(HEADER_BYTES)
         .layer(gate::GateLayer)
         .add_service(InterceptedService::new(volumes, proof.clone()))
-        .add_service(InterceptedService::new(fleet, proof))
+        .add_service(InterceptedService::new(fleet, proof.clone()))
+        .add_service(InterceptedService::new(v1, proof.clone()))
+        .add_service(InterceptedService::new(v1alpha, proof))
+        .add_service(health)
         .serve_with_incoming_shutdown(incoming, async {
             quitting.await.ok();
         });
@@ -232,6 +247,7 @@ async fn serve_grpc(
         stopped = state.wait_for(|s| matches!(s, State::Stopped(_))) => stopped.ok().map(|s| s.clone()),
         () = shutdown => None,
     };
+    serves.send_replace(false);
     quit.send(()).ok();
     // Calls under way get their answer. A client that keeps its connection delays the end by `stop_timeout`.
     if tokio::time::timeout(stop_timeout, server).await.is_err() {

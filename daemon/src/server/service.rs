@@ -5,21 +5,23 @@ use super::accept::Connection;
 use super::access::Access;
 use super::answers::Weight;
 use super::config::DaemonConfig;
+use super::holders::{held, label, leases, rename, revoke_lease};
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
 use super::runtime::{Absent, Conditions, Ends, InUse, Input, Listed};
-use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{Request, VolumeName};
 use crate::core::rights::{Caller, ClientProof};
+use crate::core::{Page, Reply};
 use crate::port::SsdPort;
 use crate::port::connector::Connector;
 use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
-    CreateRequest, DeleteRequest, DeleteResponse, GetRequest, ListRequest, ListResponse, OpenRequest,
-    OpenResponse, PublishRequest, RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
-    RenewResponse, RevokeRequest, ShareRequest, Ssd, Volume,
+    CreateRequest, DeleteRequest, DeleteResponse, GetRequest, LabelRequest, ListLeasesRequest,
+    ListLeasesResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest,
+    RegisterResponse, ReleaseRequest, ReleaseResponse, RenameRequest, RenewRequest, RenewResponse,
+    RevokeLeaseRequest, RevokeLeaseResponse, RevokeRequest, ShareRequest, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// About what a volume takes in an answer that is not sent yet.
 const VOLUME_BYTES: usize = 512;
+/// The same of what a client has open.
+const LEASE_BYTES: usize = 160;
 
 /// Longest name of a client in the log.
 pub(super) const NAME_CHARS: usize = 64;
@@ -233,11 +237,13 @@ impl Volumes for Service {
 
     async fn list(&self, call: tonic::Request<ListRequest>) -> Answered<ListResponse> {
         let room = if call.metadata().contains_key(ROOM) { self.room(&call).await? } else { Vec::new() };
-        match self.ask("List", call, |_| Ok(Request::List)).await? {
-            Reply::Volumes(entries) => {
-                let volumes: Vec<Volume> = entries.iter().map(volume).collect();
+        let page = |list: ListRequest| Ok(Request::List(Page::new(list.page_size, &list.page_token)?));
+        match self.ask("List", call, page).await? {
+            Reply::Volumes { volumes, next } => {
+                let volumes: Vec<Volume> = volumes.iter().map(volume).collect();
+                let next_page_token = next.unwrap_or_default();
                 let weight = Weight(volumes.len() * VOLUME_BYTES);
-                let mut response = self.with_absent(ListResponse { volumes });
+                let mut response = self.with_absent(ListResponse { volumes, next_page_token });
                 response.extensions_mut().insert(weight);
                 for (replicas, bytes) in (1..).zip(room) {
                     let value = format!("{replicas} {bytes}").parse().expect("digits");
@@ -259,7 +265,7 @@ impl Volumes for Service {
 
     async fn delete(&self, call: tonic::Request<DeleteRequest>) -> Answered<DeleteResponse> {
         match self.ask("Delete", call, |message| delete(&message)).await? {
-            Reply::Done => Ok(Response::new(DeleteResponse {})),
+            Reply::Ended(ended) => Ok(Response::new(DeleteResponse { ended: held(&ended) })),
             other => mismatch(&other),
         }
     }
@@ -304,6 +310,40 @@ impl Volumes for Service {
     async fn revoke(&self, call: tonic::Request<RevokeRequest>) -> Answered<Volume> {
         match self.ask("Revoke", call, |message| revoke(&message)).await? {
             Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn rename(&self, call: tonic::Request<RenameRequest>) -> Answered<Volume> {
+        match self.ask("Rename", call, |message| rename(&message)).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn label(&self, call: tonic::Request<LabelRequest>) -> Answered<Volume> {
+        match self.ask("Label", call, label).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn list_leases(&self, call: tonic::Request<ListLeasesRequest>) -> Answered<ListLeasesResponse> {
+        match self.ask("ListLeases", call, |message| leases(&message)).await? {
+            Reply::Leases { leases, next } => {
+                let weight = Weight(leases.len() * LEASE_BYTES);
+                let (leases, next_page_token) = (held(&leases), next.unwrap_or_default());
+                let mut response = Response::new(ListLeasesResponse { leases, next_page_token });
+                response.extensions_mut().insert(weight);
+                Ok(response)
+            }
+            other => mismatch(&other),
+        }
+    }
+
+    async fn revoke_lease(&self, call: tonic::Request<RevokeLeaseRequest>) -> Answered<RevokeLeaseResponse> {
+        match self.ask("RevokeLease", call, |message| revoke_lease(&message)).await? {
+            Reply::Ended(ended) => Ok(Response::new(RevokeLeaseResponse { ended: held(&ended) })),
             other => mismatch(&other),
         }
     }

@@ -3,6 +3,7 @@
 //! executes its commands in the order given, or lets them overtake each other where that is allowed.
 
 use crate::array::{SSD_BYTES, SimArray, SimSsd};
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
 use gnstor_daemon::core::rights::Caller;
@@ -248,8 +249,8 @@ impl Bench {
     }
 
     pub(crate) fn list(&mut self) -> Vec<VolumeEntry> {
-        match self.ask(Request::List) {
-            Ok(Reply::Volumes(volumes)) => volumes,
+        match self.ask(Request::List(Page::ALL)) {
+            Ok(Reply::Volumes { volumes, .. }) => volumes,
             other => panic!("List: {other:?}"),
         }
     }
@@ -281,7 +282,7 @@ pub(crate) fn create(text: &str) -> Request {
 }
 
 pub(crate) fn delete(text: &str, who: u16) -> Request {
-    Request::Delete { name: name(text), client: client(who), request_id: None }
+    Request::Delete { name: name(text), client: client(who), request_id: None, force: false }
 }
 
 pub(crate) fn read(text: &str, who: u16) -> Request {

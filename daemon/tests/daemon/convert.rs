@@ -53,7 +53,12 @@ fn an_array_of_format_2_is_converted_by_the_next_daemon() {
         is_converted(&mut bench, &old);
         bench.ask(of_replicas("b", 1)).unwrap();
         bench
-            .ask(Request::Delete { name: name("b"), client: crate::bench::client(1), request_id: None })
+            .ask(Request::Delete {
+                name: name("b"),
+                client: crate::bench::client(1),
+                request_id: None,
+                force: false,
+            })
             .unwrap();
         bench.run_for(1_000);
         if ssds > 3 {

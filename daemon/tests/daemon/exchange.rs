@@ -4,6 +4,7 @@
 use crate::array::{SSD_BYTES, SimArray};
 use crate::bench::{Outcome, client, config, create, delete, name, opened, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CommandId, Core, Effect, Reply, Ticket};
 use gnstor_daemon::port::Talk;
@@ -174,7 +175,7 @@ fn a_fence_holds_up_no_call_for_another_volume() {
         || release("b", 5),
         || delete("b", 5),
         || create("c"),
-        || Request::List,
+        || Request::List(Page::ALL),
         || Request::Get { name: name("b") },
     ];
     for call in calls {

@@ -135,7 +135,7 @@ fn a_deletion_is_repeated_until_it_is_everywhere() {
         if lost < 2 {
             refused(&outcome, GrpcCode::Unavailable, &["SSD 2", "is decided"]);
         } else {
-            assert_eq!(outcome, Ok(Reply::Done));
+            assert_eq!(outcome, Ok(Reply::Ended(vec![])));
             bench.array.ssd(2).faults.clear();
         }
         assert!(bench.ask(create("a")).is_ok());

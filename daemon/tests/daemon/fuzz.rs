@@ -74,9 +74,10 @@ fn good() -> Vec<Vec<u8>> {
     let share = ShareRequest { name: name.clone(), principal: principal.clone(), right: Right::Read.into() };
     let bodies = [
         create.encode_to_vec(),
-        ListRequest {}.encode_to_vec(),
+        ListRequest::default().encode_to_vec(),
         GetRequest { name: name.clone() }.encode_to_vec(),
-        DeleteRequest { name: name.clone(), client_id, request_id: vec![8; 16] }.encode_to_vec(),
+        DeleteRequest { name: name.clone(), client_id, request_id: vec![8; 16], force: false }
+            .encode_to_vec(),
         open.encode_to_vec(),
         RenewRequest {
             name: name.clone(),
@@ -239,6 +240,6 @@ async fn honest(daemon: &Daemon, seed: u64) {
         .release(ReleaseRequest { name: name.clone(), client_id: id, ..Default::default() })
         .await
         .unwrap();
-    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new() };
+    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false };
     volumes.delete(delete).await.unwrap();
 }

@@ -125,7 +125,8 @@ impl Client {
     }
 
     async fn delete(&mut self, name: &str, client_id: u32, request_id: &[u8]) -> Result<(), Status> {
-        let request = DeleteRequest { name: name.into(), client_id, request_id: request_id.into() };
+        let request =
+            DeleteRequest { name: name.into(), client_id, request_id: request_id.into(), force: false };
         self.volumes.delete(request).await.map(drop)
     }
 }
@@ -157,7 +158,7 @@ fn the_life_of_a_volume() {
             (made.chunk_bytes, made.owner, made.writer, made.labels["team"].as_str()),
             (65_536, id, 0, "graph")
         );
-        let listed = c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes;
+        let listed = c.volumes.list(ListRequest::default()).await.unwrap().into_inner().volumes;
         assert_eq!((listed, c.get("corpus").await.unwrap()), (vec![made.clone()], made));
 
         let writing = c.open("corpus", id, Rights::Write, 0).await.unwrap();
@@ -337,7 +338,7 @@ fn a_slow_change_of_one_volume_does_not_hold_up_changes_of_others() {
         c.open("b", 6, Rights::Read, 0).await.unwrap();
         c.create(wish("c")).await.unwrap();
         c.delete("c", 1, &[]).await.unwrap();
-        assert_eq!(c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes.len(), 2);
+        assert_eq!(c.volumes.list(ListRequest::default()).await.unwrap().into_inner().volumes.len(), 2);
         assert!(!releasing.is_finished(), "all that, while the release waits");
         releasing.await.unwrap().unwrap();
         assert_eq!(array.agreed()[0].writer, None);

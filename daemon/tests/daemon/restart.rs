@@ -7,6 +7,7 @@ use crate::bench::{
 };
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{newest, serving, states, three};
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, Reply, Stop};
 use gnstor_proto::placement::FleetMap;
@@ -81,7 +82,7 @@ fn an_older_daemon_is_refused_and_stops() {
     let outcome = old.ask(create("b"));
     refused(&outcome, GrpcCode::Aborted, &["newer daemon has taken over", "term is 1"]);
     assert!(matches!(old.stopped, Some(Stop::Deposed(_))));
-    refused(&old.ask(Request::List), GrpcCode::Aborted, &["connect to the newer one"]);
+    refused(&old.ask(Request::List(Page::ALL)), GrpcCode::Aborted, &["connect to the newer one"]);
     assert!(new.ask(create("b")).is_ok());
     assert_eq!(array.agreed().len(), 2);
 }
@@ -180,11 +181,12 @@ fn retries_are_known_after_a_restart() {
     let mut first = Bench::start(&array, 0);
     let a = created(first.ask(create_with("a", 1, Some([1; 16]))));
     first.ask(create("b")).unwrap();
-    let request = Request::Delete { name: name("b"), client: client(1), request_id: Some([2; 16]) };
+    let request =
+        Request::Delete { name: name("b"), client: client(1), request_id: Some([2; 16]), force: false };
     first.ask(request.clone()).unwrap();
     let mut second = Bench::start(&array, 0);
     assert_eq!(created(second.ask(create_with("a", 1, Some([1; 16])))), a);
-    assert_eq!(second.ask(request), Ok(Reply::Done));
+    assert_eq!(second.ask(request), Ok(Reply::Ended(vec![])));
     refused(&second.ask(delete("b", 1)), GrpcCode::NotFound, &[]);
 }
 

@@ -8,6 +8,7 @@ use crate::bench::{
 };
 use crate::capacity::largest;
 use crate::deadline::{Deadline, LIMIT};
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::request::{Create, Request};
 use gnstor_daemon::core::rights::Caller;
 use gnstor_daemon::core::{Reply, Ticket};
@@ -53,9 +54,9 @@ fn a_volume_is_not_seen_before_it_is_on_every_ssd() {
     let mut bench = bench();
     let ticket = bench.send(create("a"));
     assert!(bench.execute(0) && bench.execute(1));
-    let listed = bench.send(Request::List);
+    let listed = bench.send(Request::List(Page::ALL));
     let got = bench.send(Request::Get { name: name("a") });
-    assert_eq!(bench.replies[&listed], Ok(Reply::Volumes(vec![])));
+    assert_eq!(bench.replies[&listed], Ok(Reply::Volumes { volumes: vec![], next: None }));
     refused(&bench.replies[&got], GrpcCode::NotFound, &["\"a\""]);
     assert!(!bench.replies.contains_key(&ticket));
     bench.run_until_quiet();
@@ -110,12 +111,13 @@ fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
-    let request = Request::Delete { name: name("a"), client: client(1), request_id: Some([9; 16]) };
-    assert_eq!(bench.ask(request.clone()), Ok(Reply::Done));
-    assert_eq!(bench.ask(request.clone()), Ok(Reply::Done));
+    let request =
+        Request::Delete { name: name("a"), client: client(1), request_id: Some([9; 16]), force: false };
+    assert_eq!(bench.ask(request.clone()), Ok(Reply::Ended(vec![])));
+    assert_eq!(bench.ask(request.clone()), Ok(Reply::Ended(vec![])));
     let second = created(bench.ask(create("a")));
     assert_eq!(second.generation, 4097, "the volume id came again, in a new generation");
-    assert_eq!(bench.ask(request), Ok(Reply::Done));
+    assert_eq!(bench.ask(request), Ok(Reply::Ended(vec![])));
     assert_eq!(bench.array.agreed(), vec![second]);
     refused(&bench.ask(delete("b", 1)), GrpcCode::NotFound, &["\"b\""]);
 }
@@ -125,7 +127,12 @@ fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
 fn a_delete_that_deleted_nothing_itself_deletes_no_later_volume_when_it_is_repeated() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
-    let delete = |id: u8| Request::Delete { name: name("a"), client: client(1), request_id: Some([id; 16]) };
+    let delete = |id: u8| Request::Delete {
+        name: name("a"),
+        client: client(1),
+        request_id: Some([id; 16]),
+        force: false,
+    };
     refused(&bench.ask(delete(1)), GrpcCode::NotFound, &["\"a\""]);
     bench.ask(create("a")).unwrap();
     refused(&bench.ask(delete(1)), GrpcCode::NotFound, &["\"a\""]);
@@ -133,11 +140,11 @@ fn a_delete_that_deleted_nothing_itself_deletes_no_later_volume_when_it_is_repea
     let both = [bench.send(delete(2)), bench.send(delete(3))];
     bench.run_until_quiet();
     let told = both.map(|call| bench.replies[&call].clone());
-    assert_eq!(told[0], Ok(Reply::Done));
+    assert_eq!(told[0], Ok(Reply::Ended(vec![])));
     let second = created(bench.ask(create("a")));
     assert_eq!([2, 3].map(|id| bench.ask(delete(id))), told);
     assert_eq!(bench.array.agreed(), vec![second]);
-    assert_eq!(bench.ask(delete(4)), Ok(Reply::Done));
+    assert_eq!(bench.ask(delete(4)), Ok(Reply::Ended(vec![])));
     assert!(bench.array.agreed().is_empty());
 }
 

@@ -5,6 +5,7 @@ use crate::array::SimArray;
 use crate::bench::{Bench, create, delete, name, opened, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, newest, serving};
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::status::GrpcCode;
@@ -120,7 +121,9 @@ fn a_lease_that_runs_out_is_settled_without_another_writer() {
 fn shown(bench: &mut Bench) -> bool {
     let get = bench.ask(Request::Get { name: name("a") }).unwrap();
     let Reply::Volume(one) = get else { panic!("{get:?}") };
-    let Reply::Volumes(all) = bench.ask(Request::List).unwrap() else { panic!("no list") };
+    let Reply::Volumes { volumes: all, .. } = bench.ask(Request::List(Page::ALL)).unwrap() else {
+        panic!("no list")
+    };
     assert_eq!(all[0].unsettled, one.unsettled);
     one.unsettled
 }

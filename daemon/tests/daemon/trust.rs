@@ -9,8 +9,10 @@ mod certificates;
 mod client_proof;
 mod connections;
 mod ends;
+mod health;
 mod hellos;
 mod hoard;
+mod hosts;
 mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
@@ -29,6 +31,7 @@ use gnstor_proto::grpc::{
     RegisterRequest, ReleaseRequest, RenewRequest, RevokeRequest, Right, Rights, ShareRequest,
 };
 pub(crate) use raw_codec::Bytes;
+pub(crate) use rights::Party;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tonic::metadata::MetadataValue;
@@ -101,7 +104,7 @@ impl Client {
     }
 
     async fn list(&mut self) -> Vec<String> {
-        let reply = self.volumes.list(self.sign(ListRequest {})).await.unwrap().into_inner();
+        let reply = self.volumes.list(self.sign(ListRequest::default())).await.unwrap().into_inner();
         reply.volumes.into_iter().map(|volume| volume.name).collect()
     }
 
@@ -137,7 +140,7 @@ impl Client {
     }
 
     async fn delete(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        let wish = DeleteRequest { name: name.into(), client_id, request_id: Vec::new() };
+        let wish = DeleteRequest { name: name.into(), client_id, request_id: Vec::new(), force: false };
         self.volumes.delete(self.sign(wish)).await.map(drop)
     }
 

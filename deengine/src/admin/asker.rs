@@ -11,6 +11,7 @@
 //! The rounds of several SSDs begin together, at times that are the same for all of a process.
 //!
 //! A slow answer counts for the round that asked, so rounds are remembered as long as their lease would run.
+//! A question that has had no answer for a second counts as lost.
 //! A new start proves first that its content is the newest (`gnstor_fleet::opening`): what a majority says to
 //! the number of openings before is no lease.
 //!
@@ -92,6 +93,9 @@ impl Ssd {
     fn ask_round(&mut self, now: Time, incarnation: Incarnation) {
         let Some((known, ask)) = self.own_ask(incarnation) else { return };
         let (round, own) = (self.admin.asker.begin(now, ask), ask.ssd);
+        for lost in self.admin.asker.forget_lost() {
+            self.commands.scratch_mut().give(lost);
+        }
         for voter in known.voters().iter().filter(|&voter| voter != own) {
             self.send_ask(&known, (round, voter), &ask, false);
         }

@@ -154,9 +154,10 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
-        self.commands.emit(Effect::Admitted { queue: permit.queue(), who: identity });
         self.hosts.gate_mut().note(identity, serial);
+        // First, so that what a client has from its former connection does not count beside the new one.
         self.end_former_host(now, identity, host_id, serial);
+        self.commands.emit(Effect::Admitted { queue: permit.queue(), who: identity });
     }
 
     /// Authentication Receive.

@@ -117,10 +117,7 @@ impl HostQp {
             Self { transport, executor, conn, qpn, key, memory, sent, posted, consumed, is_rung_later };
         match answer.recv_timeout(deadline) {
             Ok(Ok(())) => {}
-            Ok(Err(REFUSED_NO_PEER)) => {
-                let cause = "no SSD answers there: start it, or correct the address".into();
-                return Err(ChannelError::Refused { peer: peer(), cause });
-            }
+            Ok(Err(REFUSED_NO_PEER)) => return Err(ChannelError::Absent { peer: peer() }),
             Ok(Err(reason)) => {
                 return Err(ChannelError::Refused { peer: peer(), cause: format!("reason {reason}") });
             }

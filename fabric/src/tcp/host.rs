@@ -14,69 +14,15 @@ use super::clients::Clients;
 use super::limits::{
     HOST_ENTRIES, HOST_LEAVING, HOST_NAMES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES,
 };
+use super::notice::Notice;
 use gnstor_proto::fabrics::Identity;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while held")
-}
-
-/// What a connection is told to give up.
-#[derive(Default)]
-pub(super) struct Notice {
-    /// There is something to read here.
-    is_new: AtomicBool,
-    must_end: AtomicBool,
-    /// Queue pairs to close, by the client's numbers.
-    pairs: Mutex<Vec<u32>>,
-    /// Wakes the connection.
-    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl fmt::Debug for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notice").field("must_end", &self.must_end).finish_non_exhaustive()
-    }
-}
-
-impl Notice {
-    /// Sets what wakes the connection when it is to read its notice.
-    pub(super) fn on_news(&self, bell: impl Fn() + Send + Sync + 'static) {
-        // The first one stays: a connection has one owner.
-        let _ = self.bell.set(Box::new(bell));
-        if self.is_new.load(Ordering::Acquire) {
-            self.ring();
-        }
-    }
-
-    fn ring(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell();
-        }
-    }
-
-    fn post(&self) {
-        // Pairs with the acquire in `take`: a reader of the flag sees what was written before it.
-        self.is_new.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    /// Whether the connection is to end.
-    pub(super) fn must_end(&self) -> bool {
-        self.must_end.load(Ordering::Acquire)
-    }
-
-    /// The queue pairs to close that were not returned before.
-    pub(super) fn take(&self) -> Vec<u32> {
-        if !self.is_new.load(Ordering::Relaxed) || !self.is_new.swap(false, Ordering::AcqRel) {
-            return Vec::new();
-        }
-        std::mem::take(&mut lock(&self.pairs))
-    }
 }
 
 /// The account.
@@ -101,10 +47,25 @@ struct Held {
     queue_pairs: u32,
 }
 
+/// A connection that has begun.
+pub(super) struct Entered {
+    /// Its number.
+    pub(super) number: u64,
+    /// An older connection of the host was told to end.
+    pub(super) one_gave_way: bool,
+}
+
 impl Held {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    fn give_way(&mut self) -> bool {
+        let Some((_, oldest)) = self.newcomers.pop_first() else { return false };
+        self.leaving += 1;
+        oldest.end();
+        true
     }
 }
 
@@ -147,22 +108,33 @@ pub(super) struct Asked<'a> {
 }
 
 impl Host {
-    /// A connection begins. Returns its number unless the host has `most` and none gives way.
-    pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<u64> {
+    /// A connection begins. The host's oldest newcomer gives way where the host has `most`. `None`: none does.
+    pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<Entered> {
         let mut held = lock(&self.account);
-        if held.connections - held.leaving >= most {
-            if held.leaving >= HOST_LEAVING as usize {
-                return None;
-            }
-            let (_, oldest) = held.newcomers.pop_first()?;
-            held.leaving += 1;
-            oldest.must_end.store(true, Ordering::Release);
-            oldest.post();
+        let is_full = held.connections - held.leaving >= most;
+        if is_full && (held.leaving >= HOST_LEAVING as usize || !held.give_way()) {
+            return None;
         }
         held.connections += 1;
         let number = held.number();
         held.newcomers.insert(number, Arc::clone(notice));
-        Some(number)
+        Some(Entered { number, one_gave_way: is_full })
+    }
+
+    /// Whether it has `most` connections: for a further one, one of its own gives way.
+    pub(super) fn has_its_part(&self, most: usize) -> bool {
+        let held = lock(&self.account);
+        held.connections - held.leaving >= most
+    }
+
+    /// Connections without an admitted queue pair. One of them gives way if a client of another host needs it.
+    pub(super) fn newcomers(&self) -> usize {
+        lock(&self.account).newcomers.len()
+    }
+
+    /// Tells the oldest newcomer to end. False: there is none.
+    pub(super) fn give_way(&self) -> bool {
+        lock(&self.account).give_way()
     }
 
     /// The counter of bytes that its connections hold.
@@ -201,8 +173,7 @@ impl Host {
         if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {
             let (_, (oldest, of)) = of_ssd.waiting.pop_first()?;
             of_ssd.leaving += 1;
-            lock(&of.pairs).push(oldest);
-            of.post();
+            of.close(oldest);
         }
         of_ssd.queue_pairs += 1;
         of_ssd.entries += counted;

@@ -27,6 +27,7 @@ mod engine_load;
 mod frame;
 mod host;
 pub mod limits;
+mod notice;
 mod peer;
 mod places;
 mod queue;

@@ -9,11 +9,14 @@
 //! A host is an IPv4 address, or the first 64 bits of an IPv6 address, since one host may have all addresses
 //! of those. No host can have all places or all queue pairs, so one host's connections keep no other host
 //! out. Hosts behind one translated address share its part, and so do the processes of one machine. There the
-//! oldest connection on which no client has proven itself gives way to a new one.
+//! oldest connection on which no client has proven itself gives way to a new one. If several hosts have all
+//! places, the oldest such connection of the host with most of them gives way.
 
-use super::host::{Host, Notice, lock};
-use super::limits::{HELD, HOST_HELD, MOST_HELD, SPARED_HELD};
+use super::host::{Entered, Host, lock};
+use super::limits::{HELD, HOST_HELD, HOST_LEAVING, MOST_HELD, SPARED_HELD};
+use super::notice::Notice;
 use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +37,43 @@ pub struct Places {
 #[derive(Debug, Default)]
 struct Shared {
     taken: usize,
-    hosts: HashMap<IpAddr, Arc<Host>>,
+    /// Connections that were told to end and are still there.
+    leaving: usize,
+    hosts: HashMap<IpAddr, Known>,
+    /// Hosts with newcomers, by how many they have.
+    greed: BTreeSet<(usize, IpAddr)>,
+}
+
+/// A host that has places.
+#[derive(Debug, Default)]
+struct Known {
+    host: Arc<Host>,
+    /// Its newcomers, as `greed` has them.
+    newcomers: usize,
+}
+
+impl Shared {
+    /// The number of a host's newcomers may have changed.
+    fn count(&mut self, address: IpAddr) {
+        let Some(known) = self.hosts.get_mut(&address) else { return };
+        let before = std::mem::replace(&mut known.newcomers, known.host.newcomers());
+        let now = known.newcomers;
+        if before != now {
+            self.greed.remove(&(before, address));
+            if now > 0 {
+                self.greed.insert((now, address));
+            }
+        }
+    }
+
+    /// Tells the oldest newcomer of the host with most of them to end. False: none is to give way.
+    fn give_way(&mut self) -> bool {
+        let Some(&(_, greedy)) = self.greed.last() else { return false };
+        let is_told = self.leaving < HOST_LEAVING as usize && self.hosts[&greedy].host.give_way();
+        self.leaving += usize::from(is_told);
+        self.count(greedy);
+        is_told
+    }
 }
 
 /// A place that is taken until this is dropped.
@@ -83,12 +122,16 @@ impl Places {
     pub fn take(&self, address: IpAddr) -> Result<Place, NoPlace> {
         let address = host_of(address);
         let mut shared = lock(&self.shared);
-        if shared.taken >= self.most {
+        let host = shared.hosts.get(&address).map(|known| Arc::clone(&known.host)).unwrap_or_default();
+        let notice = Arc::default();
+        let is_full = shared.taken - shared.leaving >= self.most;
+        if is_full && !host.has_its_part(self.of_host) && !shared.give_way() {
             return Err(NoPlace::Full);
         }
-        let host = Arc::clone(shared.hosts.entry(address).or_default());
-        let notice = Arc::default();
-        let number = host.enter(self.of_host, &notice).ok_or(NoPlace::OfHost)?;
+        let Entered { number, one_gave_way } = host.enter(self.of_host, &notice).ok_or(NoPlace::OfHost)?;
+        shared.leaving += usize::from(one_gave_way);
+        shared.hosts.entry(address).or_default().host = Arc::clone(&host);
+        shared.count(address);
         shared.taken += 1;
         drop(shared);
         let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&self.held));
@@ -126,7 +169,9 @@ impl Place {
 
     /// A client has proven itself on the connection: the place is kept from here on.
     pub fn set_admitted(&self) {
+        let mut shared = lock(&self.shared);
         self.host.admit_connection(self.number);
+        shared.count(self.address);
     }
 
     /// Counts the bytes that the connection holds from now on.
@@ -165,7 +210,10 @@ impl Drop for Place {
         self.count_held(0);
         let mut shared = lock(&self.shared);
         shared.taken -= 1;
-        if !self.host.leave(self.number, &self.notice) {
+        shared.leaving -= usize::from(self.notice.must_end());
+        let has_another = self.host.leave(self.number, &self.notice);
+        shared.count(self.address);
+        if !has_another {
             shared.hosts.remove(&self.address);
         }
     }
@@ -185,9 +233,11 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_it_is_dropped() {
         let _deadline = deadline();
-        let (places, host) = (Places::new(2, 2), address("10.0.0.1"));
+        let (places, host) = (Places::new(2, 3), address("10.0.0.1"));
         let (first, second) = (places.take(host), places.take(host));
-        assert!(first.is_ok() && second.is_ok());
+        for place in [&first, &second] {
+            place.as_ref().expect("a place").set_admitted();
+        }
         assert_eq!(places.take(host).err(), Some(NoPlace::Full));
         drop(first);
         assert_eq!(places.taken(), 1);
@@ -214,6 +264,35 @@ mod tests {
         assert!(admitted(address("fd00:0:0:1::1")).is_ok());
         drop((other, six));
         assert_eq!((places.taken(), places.hosts()), (0, 0));
+    }
+
+    /// As two hosts could keep all others out, each with less than its part, or one with two addresses.
+    #[test]
+    fn if_all_places_are_taken_the_host_with_most_newcomers_loses_its_oldest() {
+        let _deadline = deadline();
+        let places = Places::new(200, 100);
+        let take = |address| places.take(address).expect("a place");
+        let proven = take(address("10.0.0.1"));
+        proven.set_admitted();
+        // Many hosts have one connection each.
+        let few: Vec<_> = (0..100).map(|i| take(address(&format!("10.0.1.{i}")))).collect();
+        let greedy = [59, 40]
+            .map(|count| (0..count).map(|_| take(address(&format!("10.0.2.{count}")))).collect::<Vec<_>>());
+        let leave = |of: &[Place]| of.iter().filter(|place| place.must_end()).count();
+        let mut others: Vec<_> = (0..8).map(|i| take(address(&format!("10.0.3.{i}")))).collect();
+        assert_eq!([&few, &others, &greedy[0], &greedy[1]].map(|of| leave(of)), [0, 0, 8, 0]);
+        assert!(greedy[0][7].must_end() && !proven.must_end() && places.taken() == 208);
+        // All that were told to end are gone, and again all places are taken.
+        let [mut first, second] = greedy;
+        first.retain(|place| !place.must_end());
+        drop(second);
+        while places.taken() < 200 {
+            others.push(take(address("10.0.4.1")));
+        }
+        [&first, &few, &others].into_iter().flatten().for_each(Place::set_admitted);
+        assert_eq!(places.take(address("10.0.5.1")).err(), Some(NoPlace::Full), "all are admitted");
+        drop((proven, first, few, others));
+        assert_eq!((places.taken(), places.hosts(), lock(&places.shared).leaving), (0, 0, 0));
     }
 
     /// Two machines behind one translated address, or two processes of one machine: the SSD sees one address.

@@ -54,7 +54,7 @@ impl Dialler {
                     let thread = std::thread::Builder::new().name("gn-dial".into());
                     if let Err(e) = thread.spawn_scoped(scope, dial) {
                         let why = format!("no thread can be started: {e}");
-                        each(ssd, Err(NotDialled::Link(Unreached { why, for_good: false })));
+                        each(ssd, Err(NotDialled::Link(Unreached { why, for_good: false, was_cut: false })));
                     }
                 }
                 drop(tell);

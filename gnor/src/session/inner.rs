@@ -26,8 +26,8 @@ pub(super) struct Inner {
     used: Vec<Option<Path>>,
     /// The paths that were found.
     pub(super) found: Vec<Option<Path>>,
-    /// Why an SSD was not reached when the session began.
-    pub(super) first: BTreeMap<usize, NotDialled>,
+    /// Why SSDs were not reached when the session began.
+    pub(super) first: BTreeMap<usize, FirstDials>,
     /// Paths that nothing uses any more. They are dropped after the lock.
     pub(super) gone: Vec<Path>,
     /// Present if the client follows the fleet map.
@@ -35,6 +35,17 @@ pub(super) struct Inner {
     /// Queue pairs that are being made anew beside kernels.
     pub(super) anew: Renewals,
 }
+
+/// Dials of an SSD at the beginning of the session, none of which reached it.
+#[derive(Debug)]
+pub(super) struct FirstDials {
+    /// Why the last one failed.
+    pub(super) why: NotDialled,
+    tries: u32,
+}
+
+/// First dials of an SSD as long as each is cut off. With the rests between them they take some seconds.
+const MOST_FIRST_DIALS: u32 = 8;
 
 /// State of making queue pairs anew beside kernels.
 #[derive(Debug, Default)]
@@ -193,9 +204,23 @@ impl Inner {
                 let unreached = e.unreached();
                 tracing::debug!("SSD {ssd} is not reached: {}", unreached.why);
                 self.paths.unreached(now, ssd, unreached.why, unreached.for_good);
-                self.first.entry(ssd).or_insert(e);
+                let tries = match self.first.get(&ssd) {
+                    None => 1,
+                    Some(_) if self.is_given_up(ssd) => return,
+                    Some(first) => first.tries + 1,
+                };
+                self.first.insert(ssd, FirstDials { why: e, tries });
             }
         }
+    }
+
+    /// Whether the beginning of the session waits for this SSD no more: it was dialled, and the next dial will
+    /// not end otherwise.
+    pub(super) fn is_given_up(&self, ssd: usize) -> bool {
+        self.first.get(&ssd).is_some_and(|first| {
+            let may_last = first.why.unreached().was_cut && self.paths.redials();
+            !may_last || first.tries >= MOST_FIRST_DIALS
+        })
     }
 
     /// Looks at the queues, and does what is due. Returns what is left to do without the lock.

@@ -151,13 +151,12 @@ impl Shared {
         self.wait(most, over).unwrap_or(Wait::Late)
     }
 
-    /// Waits until every SSD was dialled; at most for `most` once one is reached.
+    /// Waits until every SSD is reached or given up; at most for `most` once one is reached.
     pub(super) fn roll_call(&self, most: Duration) -> Result<(), NodeError> {
         let any = |inner: &Inner| inner.found.iter().any(Option::is_some);
         let all = |inner: &Inner| {
-            (0..inner.found.len()).all(|ssd| {
-                inner.found[ssd].is_some() || inner.first.contains_key(&ssd) || inner.paths.is_vacant(ssd)
-            })
+            (0..inner.found.len())
+                .all(|ssd| inner.found[ssd].is_some() || inner.is_given_up(ssd) || inner.paths.is_vacant(ssd))
         };
         self.wait(most, |inner| all(inner).then_some(()));
         self.wait(LAST_CALL, |inner| (any(inner) || all(inner)).then_some(()));
@@ -165,7 +164,7 @@ impl Shared {
         if any(&inner) || inner.found.is_empty() {
             return Ok(());
         }
-        match inner.first.pop_first() {
+        match inner.first.pop_first().map(|(ssd, first)| (ssd, first.why)) {
             Some((_, NotDialled::Admin(e))) => Err(NodeError::Admin(e)),
             Some((ssd, NotDialled::Link(e))) => Err(NodeError::NoLink { ssd, cause: e.why }),
             None => Err(NodeError::NoLink { ssd: 0, cause: "it does not answer".into() }),

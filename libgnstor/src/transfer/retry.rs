@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host calls that run again: because a connection broke, or because the fleet map has changed.
 
+use super::blame::blamed;
 use super::kernels::Item;
 use super::{Target, Transfers, Verb, Work, rounds};
 use crate::error::Error;
@@ -48,7 +49,8 @@ pub(crate) fn transfer(
         };
         let Some(decisive) = decisive(&failed) else { return Ok(()) };
         let &Item { vba, status, dw0, dw1, .. } = decisive;
-        let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
+        let ssd = blamed(&target, work.verb(), decisive);
+        let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1, ssd: ssd.clone() };
         if !runs_again(decisive) {
             return Err(failure().into());
         }

@@ -108,7 +108,7 @@ GNP_AT(gnp_sqe, cdw14, 56);
 
 // Completion queue entry; on fabrics the response capsule.
 typedef struct gnp_cqe {
-  gnp_u32 dw0; // of a refused command: gnp_dw0_refusal, gnp_dw0_vid
+  gnp_u32 dw0; // of a refused command: gnp_dw0_refusal, _ssd, _vid
   gnp_u32 dw1;
   gnp_u16 sqhd;
   gnp_u16 sqid;

@@ -75,9 +75,15 @@ enum {
   GNP_REFUSED_LAST = 48
 };
 
-// DW0 of a refused command: VID in 31:16, number in 7:0.
+// DW0 of a refused command: VID in 31:16, SSD + 1 in 15:8, number in 7:0.
+enum { GNP_DW0_NO_SSD = 0xffff };
 GNP_FN gnp_u8 gnp_dw0_refusal(gnp_u32 dw0) { return (gnp_u8)dw0; }
 GNP_FN gnp_u16 gnp_dw0_vid(gnp_u32 dw0) { return (gnp_u16)(dw0 >> 16); }
+// The number of the SSD in the fleet map, or GNP_DW0_NO_SSD: the SSD does not say it.
+GNP_FN gnp_u16 gnp_dw0_ssd(gnp_u32 dw0) {
+  gnp_u8 ssd = (gnp_u8)(dw0 >> 8);
+  return ssd ? (gnp_u16)(ssd - 1) : (gnp_u16)GNP_DW0_NO_SSD;
+}
 
 // These functions take a refusal's number. They give 0 or null for a number that this version does not know.
 GNP_FN gnp_u16 gnp_refusal_status(gnp_u8 refusal) {

@@ -7,6 +7,7 @@ use crate::survive::stats::Path;
 use crate::survive::wire::Called;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
+use gnstor_daemon::core::Page;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::{Create, Request, VolumeName};
 use gnstor_proto::BLOCK_BYTES;
@@ -67,7 +68,9 @@ impl World {
     fn room(&mut self, map: &AnyMap, ssds: &BTreeSet<u16>) -> Option<(u64, u64)> {
         let most = self.post.now + DELETES;
         loop {
-            let Some(Ok(Reply::Volumes(volumes))) = self.asks(Request::List) else { return None };
+            let Some(Ok(Reply::Volumes { volumes, .. })) = self.asks(Request::List(Page::ALL)) else {
+                return None;
+            };
             let Some(Ok(Reply::Room(room))) = self.asks(Request::Room) else { return None };
             let used = reserved(map, &volumes);
             let used = ssds.iter().map(|ssd| used.get(ssd).copied().unwrap_or(0)).max().unwrap_or(0);

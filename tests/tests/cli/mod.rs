@@ -3,6 +3,7 @@
 
 mod copies;
 mod demo;
+mod leases;
 mod sim;
 mod status;
 mod usage;
@@ -133,6 +134,7 @@ fn help_completion_and_manual_are_printed() {
             "up",
             "ssd",
             "volume",
+            "lease",
             "ls",
             "rm",
             "df",
@@ -151,6 +153,8 @@ fn help_completion_and_manual_are_printed() {
             "{}",
             page.stdout
         );
+        let page = gnstor(&["man", "lease", "revoke"]);
+        assert!(page.stdout.contains("gnstor\\-lease\\-revoke"), "{}", page.stdout);
         gnstor(&["man", "explode"]).failed(&["gnstor has no command 'explode'"]);
         assert!(gnstor(&[]).code == 64 && gnstor(&[]).stderr.contains("Usage"));
         // It may be a monitor's command with a typing error.

@@ -64,12 +64,12 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
         let release =
             ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true, lease_epoch: None };
         let _ = volumes.release(signed(drawn, release)).await;
-        let delete = DeleteRequest { name: name.clone(), client_id, request_id: Vec::new() };
+        let delete = DeleteRequest { name: name.clone(), client_id, request_id: Vec::new(), force: false };
         let _ = volumes.delete(signed(drawn, delete)).await;
         let share = ShareRequest { name: name.clone(), principal: "ben".into(), right: 3 };
         let _ = volumes.share(signed(drawn, share)).await;
         let _ = volumes.get(signed(drawn, GetRequest { name })).await;
-        let _ = volumes.list(signed(drawn, ListRequest {})).await;
+        let _ = volumes.list(signed(drawn, ListRequest::default())).await;
         // A stream that the caller never reads, and bytes that are no message.
         let _ = fleet.watch_map(signed(drawn, WatchMapRequest { after_epoch: 0 })).await;
         let mut grpc = tonic::client::Grpc::new(channel.clone());

@@ -43,7 +43,7 @@ impl Certs {
             tls_ca: Some(self.path("ca.crt").into()),
             tls_cert: Some(self.path(&format!("{who}.crt")).into()),
             tls_key: Some(self.path(&format!("{who}.key")).into()),
-            token_file: None,
+            ..Credentials::default()
         }
     }
 }

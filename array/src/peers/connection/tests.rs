@@ -137,6 +137,23 @@ fn rests_between_two_tries_grow_and_stay_short() {
     assert!(connection.pop().is_none() && !connection.is_over(10_000) && connection.is_over(20_000));
 }
 
+/// A process that was stopped for long has questions in flight, and gets others before it looks at any.
+#[test]
+fn a_connection_that_owes_an_answer_does_not_end_after_a_long_pause() {
+    let _deadline = deadline();
+    let (mut connection, puppet) = connected();
+    connection.attend(20);
+    connection.give(asked(2, "here:1"));
+    assert!(!connection.is_over(20_000), "a question that was not looked at");
+    connection.attend(20_000);
+    assert!(!connection.is_over(40_000), "a question in flight");
+    puppet.answer_all();
+    connection.attend(20_010);
+    assert!(!connection.is_over(40_000), "an answer that was not taken");
+    assert_eq!(answers(&mut connection), [(2, true)]);
+    assert!(connection.is_over(40_000));
+}
+
 #[test]
 fn a_broken_queue_and_another_address_end_the_connection() {
     let _deadline = deadline();

@@ -156,7 +156,11 @@ impl Core {
     }
 
     fn name_is_free(&self, name: &VolumeName) -> Result<(), Failure> {
-        let Some(&vid) = self.names.get(name.as_str()) else { return Ok(()) };
+        let Some(&vid) = self.names.get(name.as_str()) else {
+            let why = self.is_still_named(name);
+            let refused = |why| format!("volume {name} cannot be created yet: {why}");
+            return why.map_or(Ok(()), |why| Err(Failure::new(Unavailable, refused(why))));
+        };
         let volume = &self.volumes[&vid];
         Err(match volume.stage {
             Stage::Creating | Stage::Active => Failure::new(

@@ -141,6 +141,7 @@ impl Core {
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
         volume.writers.extend(copies.values().filter_map(|entry| entry.writer));
+        volume.former = copies.values().map(|entry| &entry.name).find(|name| **name != winner.name).cloned();
         if let Some(by) = successor {
             volume.supersede(by);
             self.volumes.insert(vid, volume);

@@ -60,7 +60,7 @@ fn a_start_that_cannot_be_says_why() {
 /// The SSDs that List calls down, once `enough` accepts them.
 pub(super) async fn down(c: &mut Client, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
     loop {
-        let reply = c.volumes.list(ListRequest {}).await.unwrap();
+        let reply = c.volumes.list(ListRequest::default()).await.unwrap();
         let values = reply.metadata().get_all(gnstor_daemon::SSD_DOWN).iter();
         let down: Vec<String> = values.map(|v| v.to_str().unwrap().to_owned()).collect();
         if enough(&down) {
@@ -108,7 +108,7 @@ fn an_ssd_that_may_lack_acknowledged_writes_is_named() {
     let daemon = Daemon::start(ANY, array.ports(), config()).unwrap();
     with_client(&daemon, async |mut c| {
         loop {
-            let reply = c.volumes.list(ListRequest {}).await.unwrap();
+            let reply = c.volumes.list(ListRequest::default()).await.unwrap();
             let named: Vec<_> = reply.metadata().get_all(gnstor_daemon::SSD_FILLING).iter().collect();
             if !named.is_empty() {
                 assert_eq!(named, ["1"]);

@@ -5,7 +5,9 @@ use super::Run;
 use super::steps::Step;
 use crate::array::Fault;
 use crate::bench::{create_with, delete, read, release, renew, write};
+use crate::holders::{delete_all_the_same, revoke_lease};
 use crate::publish::publish;
+use crate::rename::rename;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::labels::PARTIAL;
@@ -36,7 +38,10 @@ impl Run {
         match step {
             Step::Create { name, id } => self.create(name, id),
             Step::Publish { from, name } => self.publish(from, name),
-            Step::Delete { name, client } => self.send(delete(&text(name), client)),
+            Step::Rename { from, name } => self.send(rename(&text(from), &text(name), None)),
+            Step::Delete { name, client, force: false } => self.send(delete(&text(name), client)),
+            Step::Delete { name, client, force: true } => self.send(delete_all_the_same(&text(name), client)),
+            Step::Revoke { name, client } => self.send(revoke_lease(&text(name), client)),
             Step::Read { name, client } => self.send(read(&text(name), client)),
             Step::Write { name, client, lease_ms } => self.send(write(&text(name), client, lease_ms)),
             Step::Renew { name, client, lease_ms } => {

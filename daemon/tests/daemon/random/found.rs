@@ -35,7 +35,7 @@ fn an_ssd_that_restarted_takes_part_again_though_its_daemon_restarts_meanwhile()
         Step::RunUntilQuiet,
         Step::Reboot { ssd: 0 },
         Step::RunUntilQuiet,
-        Step::Delete { name: 0, client: 1 },
+        Step::Delete { name: 0, client: 1, force: false },
         Step::Write { name: 1, client: 1, lease_ms: 1000 },
         Step::Execute { ssd: 0, commands: 1, which: 0 },
         Step::Restart,
@@ -52,7 +52,7 @@ fn what_an_ssd_that_is_out_has_is_not_missed_by_one_that_has_filled() {
         Step::RunUntilQuiet,
         Step::Create { name: 0, id: None },
         Step::Restart,
-        Step::Delete { name: 3, client: 1 },
+        Step::Delete { name: 3, client: 1, force: false },
     ];
     comes_to_one_state(steps, 0, 0, true);
 }
@@ -187,7 +187,7 @@ fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() 
         Step::Create { name: 0, id: None },
         Step::Reboot { ssd: 2 },
         Step::RunUntilQuiet,
-        Step::Delete { name: 0, client: 1 },
+        Step::Delete { name: 0, client: 1, force: false },
         Step::Lose { ssd: 1 },
         Step::Swap { ssd: 0 },
         Step::Execute { ssd: 2, commands: 1, which: 0 },
@@ -200,9 +200,9 @@ fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() 
 fn until_a_restart_beside_a_drain() -> Vec<Step> {
     vec![
         Step::Release { name: 1, client: 3, clean: true },
-        Step::Delete { name: 3, client: 2 },
+        Step::Delete { name: 3, client: 2, force: false },
         Step::Renew { name: 2, client: 3, lease_ms: 7681 },
-        Step::Delete { name: 3, client: 2 },
+        Step::Delete { name: 3, client: 2, force: false },
         Step::Write { name: 0, client: 2, lease_ms: 12483 },
         Step::Create { name: 2, id: Some(0) },
         Step::Write { name: 3, client: 4, lease_ms: 11329 },
@@ -253,7 +253,7 @@ fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
         Step::Read { name: 3, client: 3 },
         Step::Write { name: 0, client: 3, lease_ms: 6349 },
         Step::Find { ssd: 2 },
-        Step::Delete { name: 0, client: 3 },
+        Step::Delete { name: 0, client: 3, force: false },
         Step::Drain { ssd: 2 },
         Step::RunUntilQuiet,
         Step::Lose { ssd: 1 },

@@ -45,7 +45,7 @@ fn an_ssd_that_refused_an_entry_gets_no_place_while_the_round_goes_on() {
         Step::Pass { ms: 1500 },
         Step::RunUntilQuiet,
         Step::Restart,
-        Step::Delete { name: 1, client: 1 },
+        Step::Delete { name: 1, client: 1, force: false },
         Step::Resume { ssd: 1, lose_data: false },
         Step::Create { name: 3, id: None },
     ];

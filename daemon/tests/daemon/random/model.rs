@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, Outcome};
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_daemon::core::{Rename, Reply, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
@@ -19,6 +19,23 @@ const SPEAKS_MS: u64 = 5_000;
 fn promised_until(votes: bool, now: u64, lease_ms: u32) -> u64 {
     let lease_ms = u64::from(lease_ms);
     now + if votes { lease_ms.min(SPEAKS_MS) } else { lease_ms }
+}
+
+/// Whether a grant that the request names may be over.
+fn ends_grants(request: &Request, outcome: &Outcome) -> bool {
+    match (request, outcome) {
+        // The volume is open, and keeps its name.
+        (Request::Rename(_), Err(failure)) => failure.code != GrpcCode::FailedPrecondition,
+        (_, Err(_)) => true,
+        (request, Ok(_)) => matches!(
+            request,
+            Request::Release { .. }
+                | Request::Publish(_)
+                | Request::RevokeLease { .. }
+                | Request::Rename(_)
+                | Request::Delete { force: true, .. }
+        ),
+    }
 }
 
 /// The promises of the replies.
@@ -37,8 +54,15 @@ pub(super) struct Model {
 impl Model {
     /// The client asked for something that ended its own grant, or may have.
     pub(super) fn give_up(&mut self, request: &Request) {
-        if let Request::Release { name, client, .. } | Request::Open { name, client, .. } = request {
+        if let Request::Release { name, client, .. }
+        | Request::Open { name, client, .. }
+        | Request::RevokeLease { name, client } = request
+        {
             self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
+        }
+        // The volume goes, with the lease of its writer, or has another name.
+        if let Request::Delete { name, force: true, .. } | Request::Rename(Rename { name, .. }) = request {
+            self.grants.retain(|_, (volume, ..)| volume != name.as_str());
         }
         // The published volume loses its writer, and the volume that had the name its life.
         if let Request::Publish(publish) = request {
@@ -49,7 +73,12 @@ impl Model {
 
     pub(super) fn hear(&mut self, bench: &Bench, ticket: Ticket, outcome: &Outcome) {
         let Some(request) = self.asked.remove(&ticket) else { return };
-        if outcome.is_err() || matches!(request, Request::Release { .. } | Request::Publish(_)) {
+        if let (Request::Rename(Rename { name, .. }), Ok(_)) = (&request, outcome) {
+            let held =
+                self.grants.values().find(|(volume, _, until)| volume == name.as_str() && *until > bench.now);
+            assert_eq!(held, None, "a volume that a client writes to keeps its name");
+        }
+        if ends_grants(&request, outcome) {
             self.give_up(&request);
         }
         match (&request, outcome) {

@@ -14,7 +14,17 @@ pub(super) enum Step {
         from: u8,
         name: u8,
     },
+    Rename {
+        from: u8,
+        name: u8,
+    },
     Delete {
+        name: u8,
+        client: u16,
+        force: bool,
+    },
+    /// A client's lease is revoked, or its place as a reader.
+    Revoke {
         name: u8,
         client: u16,
     },
@@ -121,7 +131,10 @@ pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
         3 => (name.clone(), name.clone()).prop_map(|(from, name)| Step::Publish { from, name }),
-        2 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Delete { name, client }),
+        3 => (name.clone(), name.clone()).prop_map(|(from, name)| Step::Rename { from, name }),
+        2 => (name.clone(), client.clone(), any::<bool>())
+            .prop_map(|(name, client, force)| Step::Delete { name, client, force }),
+        2 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Revoke { name, client }),
         3 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Read { name, client }),
         4 => (name.clone(), client.clone(), lease.clone())
             .prop_map(|(name, client, lease_ms)| Step::Write { name, client, lease_ms }),

@@ -27,7 +27,7 @@ fn a_call_without_proof_is_refused_whatever_it_asks() {
             refused(c.delete("a", 1).await, Code::Unauthenticated, "");
             refused(c.share("a", "x", Right::Read).await, Code::Unauthenticated, "");
             refused(c.revoke("a", "x").await, Code::Unauthenticated, "");
-            let list = c.sign(ListRequest {});
+            let list = c.sign(ListRequest::default());
             refused(c.volumes.list(list).await, Code::Unauthenticated, "");
             let wish = PublishRequest { vid: 1, generation: 1, client_id: 1, ..Default::default() };
             let publish = c.sign(wish);

@@ -28,13 +28,30 @@ fn bytes_that_are_no_message_are_an_invalid_argument() {
                 assert!(status.message().contains("not a message of its call"), "{status:?}");
             }
         }
+        // The byte before a message says whether it is compressed; the daemon names no compression.
+        for flag in [1, 2, 255] {
+            let status = framed(&daemon, "/gnstor.v1.Volumes/Create", flag).await;
+            assert_eq!(status.0, i32::from(Code::InvalidArgument), "{flag}: {status:?}");
+        }
         let status = raw(&daemon, "/gnstor.v1.Volumes/Create", vec![0; 65 << 10]).await;
         assert_eq!(status.code(), Code::OutOfRange, "a message that is too long: {status:?}");
     });
 }
 
-/// A call as HTTP/2: tonic's client would end a call itself at the deadline that it sends.
+/// A call whose message, of no bytes, has this flag before it.
+async fn framed(daemon: &Daemon, path: &str, flag: u8) -> (i32, String) {
+    call(daemon, path, "1M", vec![flag, 0, 0, 0, 0]).await
+}
+
 async fn timed(daemon: &Daemon, path: &str, timeout: &str, message: &impl prost::Message) -> (i32, String) {
+    let mut frame = vec![0];
+    bytes::BufMut::put_u32(&mut frame, u32::try_from(message.encoded_len()).unwrap());
+    message.encode(&mut frame).unwrap();
+    call(daemon, path, timeout, frame).await
+}
+
+/// A call as HTTP/2: tonic's client would end a call itself at the deadline that it sends.
+async fn call(daemon: &Daemon, path: &str, timeout: &str, frame: Vec<u8>) -> (i32, String) {
     let stream = tokio::net::TcpStream::connect(daemon.local_addr()).await.unwrap();
     let (h2, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
@@ -45,10 +62,6 @@ async fn timed(daemon: &Daemon, path: &str, timeout: &str, message: &impl prost:
         .body(())
         .unwrap();
     let (response, mut body) = h2.ready().await.unwrap().send_request(request, false).unwrap();
-    let length = u32::try_from(message.encoded_len()).unwrap();
-    let mut frame = vec![0];
-    bytes::BufMut::put_u32(&mut frame, length);
-    message.encode(&mut frame).unwrap();
     // The daemon may have ended the call before. The test checks its status below.
     drop(body.send_data(frame.into(), true));
     let mut response = response.await.unwrap();
@@ -72,11 +85,11 @@ fn deadlines_of_calls_are_honoured_below_a_millisecond_too() {
     run(async {
         let list = "/gnstor.v1.Volumes/List";
         for short in ["0n", "1n", "900n", "1u"] {
-            let (code, told) = timed(&daemon, list, short, &ListRequest {}).await;
+            let (code, told) = timed(&daemon, list, short, &ListRequest::default()).await;
             assert!(code == late && told.contains("deadline"), "{short}: {code} {told}");
         }
-        assert_eq!(timed(&daemon, list, "30S", &ListRequest {}).await.0, well);
-        let (code, told) = timed(&daemon, list, "soon", &ListRequest {}).await;
+        assert_eq!(timed(&daemon, list, "30S", &ListRequest::default()).await.0, well);
+        let (code, told) = timed(&daemon, list, "soon", &ListRequest::default()).await;
         assert!(code == wrong && told.contains("grpc-timeout"), "{code} {told}");
 
         array.ssd(1).faults.push_back(crate::array::Fault::Delay(Duration::from_millis(2_000)));
@@ -306,9 +319,13 @@ fn connections_are_bounded_and_a_place_is_free_again() {
     let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
     run(async {
         let mut held = Vec::new();
-        for _ in 0..3 {
+        for nth in 0..3 {
             let mut client = Client::connect(&daemon, None).await;
-            client.register().await.unwrap();
+            let id = client.register().await.unwrap();
+            if nth == 0 {
+                client.create("v", id).await.unwrap();
+            }
+            client.open("v", id, Rights::Read).await.expect("from here on it gives way to none");
             held.push(client);
         }
         let late = async {
@@ -321,46 +338,6 @@ fn connections_are_bounded_and_a_place_is_free_again() {
         held.pop();
         late.await;
     });
-}
-
-/// Otherwise connections that prove nothing and answer pings keep every client out.
-#[test]
-fn one_host_leaves_connections_to_others() {
-    let _deadline = Deadline::after(LIMIT);
-    let config = DaemonConfig { max_connections: 4, max_host_connections: 3, ..config() };
-    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
-    // All of 127.0.0.0/8 is this machine, so another of its addresses is another host.
-    let from = |last: u8| {
-        let stream = run(async {
-            let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
-            socket.connect(daemon.local_addr()).await.unwrap().into_std().unwrap()
-        });
-        stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        stream
-    };
-    let stays = |stream: &mut std::net::TcpStream| {
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").is_ok()
-            && stream.read(&mut [0; 9]).is_ok_and(|bytes| bytes > 0)
-    };
-    let mut held: Vec<_> = (0..3).map(|_| from(2)).collect();
-    assert!(held.iter_mut().all(stays));
-    assert!(stays(&mut from(3)), "another host finds a place");
-    // The host has its part, so one of its own gives way: the oldest.
-    assert!(stays(&mut from(2)));
-    let begun = Instant::now();
-    let is_over = |stream: &mut std::net::TcpStream| loop {
-        match stream.read(&mut [0; 64]) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
-        }
-    };
-    while !is_over(&mut held[0]) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the oldest one ends");
-    }
-    assert!(!is_over(&mut held[1]) && !is_over(&mut held[2]));
 }
 
 /// An attacker on a client's own host holds all connections that the host may have, and answers pings.

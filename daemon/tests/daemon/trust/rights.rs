@@ -20,13 +20,13 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
 /// A principal with its own client id.
-pub(super) struct Party {
-    pub(super) caller: Arc<Caller>,
-    pub(super) id: ClientId,
+pub(crate) struct Party {
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) id: ClientId,
 }
 
 impl Party {
-    pub(super) fn new(bench: &mut Bench, name: &str, connection: u64) -> Self {
+    pub(crate) fn new(bench: &mut Bench, name: &str, connection: u64) -> Self {
         let caller = Caller {
             name: name.into(),
             admin: false,
@@ -38,18 +38,18 @@ impl Party {
         Self::of(bench, caller)
     }
 
-    pub(super) fn of(bench: &mut Bench, caller: Caller) -> Self {
+    pub(crate) fn of(bench: &mut Bench, caller: Caller) -> Self {
         let mut party = Self { caller: caller.into(), id: client(1) };
         let Ok(Reply::Client { client, .. }) = party.ask(bench, Request::Register) else { panic!("no id") };
         party.id = client;
         party
     }
 
-    pub(super) fn send(&self, bench: &mut Bench, request: Request) -> Ticket {
+    pub(crate) fn send(&self, bench: &mut Bench, request: Request) -> Ticket {
         bench.send_as(Arc::clone(&self.caller), request)
     }
 
-    pub(super) fn ask(&self, bench: &mut Bench, request: Request) -> Outcome {
+    pub(crate) fn ask(&self, bench: &mut Bench, request: Request) -> Outcome {
         let ticket = self.send(bench, request);
         bench.run_until_quiet();
         bench.replies.get(&ticket).cloned().expect("an answer once nothing is under way")
@@ -60,7 +60,7 @@ impl Party {
         Request::Create(Create { client: self.id, labels: labels.into(), ..base })
     }
 
-    pub(super) fn make(&self, bench: &mut Bench, text: &str) -> VolumeEntry {
+    pub(crate) fn make(&self, bench: &mut Bench, text: &str) -> VolumeEntry {
         created(self.ask(bench, self.create(text, 16, "")))
     }
 
@@ -69,7 +69,7 @@ impl Party {
         created(self.ask(bench, self.create(text, 16, &format!("{PARTIAL}=v\n"))))
     }
 
-    pub(super) fn share(&self, bench: &mut Bench, text: &str, principal: &str, right: Right) {
+    pub(crate) fn share(&self, bench: &mut Bench, text: &str, principal: &str, right: Right) {
         created(self.ask(bench, share(text, principal, right)));
     }
 }
@@ -130,7 +130,7 @@ fn a_renew_and_a_delete_need_a_client_id_of_the_callers_own() {
     assert_eq!(array.agreed(), before);
     let renewed = anna.ask(&mut bench, renew("v", anna.id.get(), 1, 60_000));
     assert_eq!(renewed, Ok(Reply::Renewed { lease_ms: 60_000 }));
-    assert_eq!(anna.ask(&mut bench, delete("v", anna.id.get())), Ok(Reply::Done));
+    assert_eq!(anna.ask(&mut bench, delete("v", anna.id.get())), Ok(Reply::Ended(vec![])));
     assert!(array.agreed().is_empty());
 }
 

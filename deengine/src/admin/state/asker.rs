@@ -22,9 +22,11 @@ const TIMING: Timing =
     Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
 /// Rounds whose leases may still run.
 const ROUNDS: usize = 3;
-const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// Questions to one voter without an answer.
 pub(in crate::admin) const UNANSWERED: usize = 4;
+/// A question of a round that is so many rounds old counts as lost.
+const LOST: u32 = 10;
+const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 
@@ -132,6 +134,14 @@ impl Asker {
 
     pub(in crate::admin) fn unanswered(&self, voter: SsdId) -> usize {
         self.open.keys().filter(|ask| voter_of(**ask) == voter).count()
+    }
+
+    /// Forgets questions that count as lost, and returns their buffers. Otherwise a voter would be asked no
+    /// more once [`UNANSWERED`] of them were lost.
+    pub(in crate::admin) fn forget_lost(&mut self) -> Vec<Buffer> {
+        let age = |ask: &AskId| self.last.wrapping_sub(round_of(*ask)) & ROUND_MASK;
+        let lost: Vec<AskId> = self.open.keys().copied().filter(|ask| age(ask) >= LOST).collect();
+        lost.iter().filter_map(|ask| self.open.remove(ask)).collect()
     }
 }
 

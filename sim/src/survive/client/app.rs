@@ -212,7 +212,7 @@ impl Client {
             history.delete_is_asked(name.as_str());
             self.to_make.push(volume);
             let request_id = self.request_id();
-            let request = Request::Delete { name, client: self.id, request_id };
+            let request = Request::Delete { name, client: self.id, request_id, force: false };
             self.call_twice(post, Call::Delete, request, request_id);
         } else {
             let writes = self.dice.below(100) < 60 && !self.reads_only;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the account of a host tells one of its connections. Any thread may tell it; the connection's engine
+//! reads it.
+
+use super::host::lock;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// What a connection is told to give up.
+#[derive(Default)]
+pub(super) struct Notice {
+    /// There is something to read here.
+    is_new: AtomicBool,
+    must_end: AtomicBool,
+    /// Queue pairs to close, by the client's numbers.
+    pairs: Mutex<Vec<u32>>,
+    /// Wakes the connection.
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notice").field("must_end", &self.must_end).finish_non_exhaustive()
+    }
+}
+
+impl Notice {
+    /// Sets what wakes the connection when it is to read its notice.
+    pub(super) fn on_news(&self, bell: impl Fn() + Send + Sync + 'static) {
+        // The first one stays: a connection has one owner.
+        let _ = self.bell.set(Box::new(bell));
+        if self.is_new.load(Ordering::Acquire) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
+    }
+
+    fn post(&self) {
+        // Pairs with the acquire in `take`: a reader of the flag sees what was written before it.
+        self.is_new.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// The connection is to end.
+    pub(super) fn end(&self) {
+        self.must_end.store(true, Ordering::Release);
+        self.post();
+    }
+
+    /// The connection is to close this queue pair, by the client's number.
+    pub(super) fn close(&self, pair: u32) {
+        lock(&self.pairs).push(pair);
+        self.post();
+    }
+
+    /// Whether the connection is to end.
+    pub(super) fn must_end(&self) -> bool {
+        self.must_end.load(Ordering::Acquire)
+    }
+
+    /// The queue pairs to close that were not returned before.
+    pub(super) fn take(&self) -> Vec<u32> {
+        if !self.is_new.load(Ordering::Relaxed) || !self.is_new.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut lock(&self.pairs))
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What clients have open, and how to end it; other names and labels of volumes.
+
+use crate::client::Rights;
+use crate::error::Error;
+use crate::manager::{Manager, VolumeInfo, request_id};
+use gnstor_proto::grpc;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Volumes or leases of one answer of the daemon. So no answer is too long, however many there are.
+pub const PAGE: i32 = 500;
+
+/// What a client has open: the write lease of a volume, or a place among its readers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseInfo {
+    /// Name of the volume.
+    pub volume: String,
+    /// The client.
+    pub client: u32,
+    /// The client's principal; `None`: the daemon does not know it.
+    pub principal: Option<String>,
+    /// What the client may do.
+    pub rights: Rights,
+    /// Epoch of the write lease; 0 for readers.
+    pub lease_epoch: u32,
+    /// Time after which the write lease ends unless it is renewed; `None` for readers.
+    pub left: Option<Duration>,
+}
+
+impl From<grpc::Lease> for LeaseInfo {
+    fn from(lease: grpc::Lease) -> Self {
+        let writes = lease.rights() == grpc::Rights::Write;
+        Self {
+            volume: lease.volume,
+            client: lease.client_id,
+            principal: Some(lease.principal).filter(|name| !name.is_empty()),
+            rights: if writes { Rights::Write } else { Rights::Read },
+            lease_epoch: lease.lease_epoch,
+            left: writes.then(|| Duration::from_millis(lease.left_ms)),
+        }
+    }
+}
+
+/// Asks for page after page until the daemon says that none follows.
+///
+/// # Errors
+/// Those of a page; [`Error::Protocol`] if the daemon names the same page twice.
+pub(crate) fn pages<T>(
+    mut ask: impl FnMut(String) -> Result<(Vec<T>, String), Error>,
+) -> Result<Vec<T>, Error> {
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let (page, next) = ask(token.clone())?;
+        all.extend(page);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        if next == token {
+            return Err(Error::Protocol(format!("page {token:?} follows itself")));
+        }
+        token = next;
+    }
+}
+
+impl Manager {
+    /// Gives a volume another name. No client may have it open.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume, the name is taken, a client has the volume open.
+    pub fn rename(&self, name: &str, new_name: &str) -> Result<VolumeInfo, Error> {
+        let request =
+            grpc::RenameRequest { name: name.into(), new_name: new_name.into(), request_id: request_id() };
+        let rename = || async { self.rpc.volumes().rename(request.clone()).await };
+        Ok(self.rpc.wait_again("the new name of a volume", rename)?.into())
+    }
+
+    /// Removes the labels with these keys, and sets others.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume, a label is not valid.
+    pub fn label(
+        &self,
+        name: &str,
+        set: BTreeMap<String, String>,
+        remove: Vec<String>,
+    ) -> Result<VolumeInfo, Error> {
+        let request = grpc::LabelRequest { name: name.into(), set: set.into_iter().collect(), remove };
+        // The same labels may be set again.
+        let label = || async { self.rpc.volumes().label(request.clone()).await };
+        Ok(self.rpc.wait_again("the new labels of a volume", label)?.into())
+    }
+
+    /// What clients have open of one volume, or of all volumes to which the caller has the admin right.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume, the caller has no admin right to it.
+    pub fn leases(&self, volume: Option<&str>) -> Result<Vec<LeaseInfo>, Error> {
+        let leases = pages(|page_token| {
+            let name = volume.unwrap_or_default().to_owned();
+            let request = grpc::ListLeasesRequest { name, page_size: PAGE, page_token };
+            let list = || async { self.rpc.volumes().list_leases(request.clone()).await };
+            let page = self.rpc.wait_again("the list of leases", list)?;
+            Ok((page.leases, page.next_page_token))
+        })?;
+        Ok(leases.into_iter().map(LeaseInfo::from).collect())
+    }
+
+    /// Ends what a client has open of a volume. Returns the leases that ended: none, if it had
+    /// nothing open.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume, the caller has no admin right to it.
+    pub fn revoke_lease(&self, volume: &str, client: u32) -> Result<Vec<LeaseInfo>, Error> {
+        let request = grpc::RevokeLeaseRequest { name: volume.into(), client_id: client };
+        // Not again: the client may have opened the volume anew meanwhile.
+        let ended = self.rpc.wait("the end of a lease", self.rpc.volumes().revoke_lease(request))?.ended;
+        Ok(ended.into_iter().map(LeaseInfo::from).collect())
+    }
+
+    /// Deletes a volume. If `force` is set, it is deleted also where another client writes to it. Returns the
+    /// leases of other clients that ended.
+    ///
+    /// # Errors
+    /// The daemon's: there is none, or another client writes to it.
+    pub fn delete_ending(&self, name: &str, force: bool) -> Result<Vec<LeaseInfo>, Error> {
+        let request = grpc::DeleteRequest {
+            name: name.into(),
+            client_id: self.id.get().into(),
+            request_id: request_id(),
+            force,
+        };
+        let delete = || async { self.rpc.volumes().delete(request.clone()).await };
+        let ended = self.rpc.wait_again("the end of a volume", delete)?.ended;
+        Ok(ended.into_iter().map(LeaseInfo::from).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn pages_are_read_to_the_last_one_and_one_that_follows_itself_is_an_error() {
+        let _deadline = Deadline::after(LIMIT);
+        let book = |token: String| {
+            Ok(match token.as_str() {
+                "" => (vec![1, 2], "a".into()),
+                "a" => (vec![], "b".into()),
+                _ => (vec![3], String::new()),
+            })
+        };
+        assert_eq!(pages(book).ok(), Some(vec![1, 2, 3]));
+        let error = pages(|_| Ok((vec![1], "a".into()))).expect_err("it would never end");
+        assert!(error.to_string().contains("follows itself"), "{error}");
+    }
+}

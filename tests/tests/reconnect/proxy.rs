@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A TCP proxy before an SSD. It cuts connections in the middle, or closes them at once.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The proxy.
+pub(super) struct Proxy {
+    pub(super) address: String,
+    /// Both streams of each connection, and whether the proxy discards what the SSD sends.
+    connections: Arc<Mutex<Vec<Pair>>>,
+    /// Next connections that it closes at once.
+    pub(super) away: Arc<AtomicUsize>,
+}
+
+struct Pair {
+    client: TcpStream,
+    ssd: TcpStream,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    pub(super) fn before(ssd: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let connections: Arc<Mutex<Vec<Pair>>> = Arc::default();
+        let list = Arc::clone(&connections);
+        let away: Arc<AtomicUsize> = Arc::default();
+        let turned = Arc::clone(&away);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let one_less = |left: usize| left.checked_sub(1);
+                if turned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                    continue;
+                }
+                let Ok(to) = TcpStream::connect(&ssd) else { continue };
+                let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+                let pair = Pair { client: again(&client), ssd: again(&to), deaf: Arc::default() };
+                let (deaf, always) = (Arc::clone(&pair.deaf), Arc::default());
+                let (from, back) = (again(&client), again(&to));
+                std::thread::spawn(move || pump(from, to, &always));
+                std::thread::spawn(move || pump(back, client, &deaf));
+                list.lock().expect("no panic while held").push(pair);
+            }
+        });
+        Self { address, connections, away }
+    }
+
+    /// Number of connections so far.
+    pub(super) fn count(&self) -> usize {
+        self.connections.lock().expect("no panic while held").len()
+    }
+
+    /// Cuts all connections but the first `kept`. Before that, it discards what SSDs send for `silence`.
+    pub(super) fn cut(&self, kept: usize, silence: Duration) {
+        let connections = self.connections.lock().expect("no panic while held");
+        let cut = connections.iter().skip(kept);
+        cut.clone().for_each(|pair| pair.deaf.store(true, Ordering::Relaxed));
+        std::thread::sleep(silence);
+        cut.for_each(|Pair { client, ssd, .. }| {
+            let _ = (client.shutdown(Shutdown::Both), ssd.shutdown(Shutdown::Both));
+        });
+    }
+}
+
+/// Copies bytes until one side ends. Discards them while `deaf` is set.
+fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !deaf.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
