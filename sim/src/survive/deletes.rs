@@ -16,7 +16,7 @@ use crate::survive::stats::Fault;
 use crate::survive::wire::Called;
 use crate::survive::world::World;
 use gnstor_daemon::core::request::{Request, RequestId};
-use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_daemon::core::{Page, Reply, Ticket};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +113,9 @@ impl World {
     /// Each volume that no client had deleted is in the daemon's list. Returns false if one is not.
     pub(super) fn check_list(&mut self) -> bool {
         let before = self.history.lives();
-        let Some(Ok(Reply::Volumes(listed))) = self.asks(Request::List) else { return true };
+        let Some(Ok(Reply::Volumes { volumes: listed, .. })) = self.asks(Request::List(Page::ALL)) else {
+            return true;
+        };
         let is_in = |list: &[VolumeEntry], entry: &VolumeEntry| {
             list.iter().any(|of| (of.vid, of.generation) == (entry.vid, entry.generation))
         };
