@@ -213,9 +213,9 @@ impl Harness {
         Ok(Stages { agent, engine, channels, log_records, served })
     }
 
-    /// Flushes every SSD.
+    /// Flushes every SSD, for each client: a Flush covers the volumes of its own client.
     pub(super) fn flush(&self) -> Result<(), CliError> {
-        Ok(self.members[0].file.flush()?)
+        self.members.iter().try_for_each(|member| Ok(member.file.flush()?))
     }
 }
 

@@ -5,11 +5,13 @@ use crate::CliError;
 use crate::args::SurviveArgs;
 use gnstor_console::{Steps, outln, print_json};
 use gnstor_sim::memory;
-use gnstor_sim::survive::campaign::{Seeds, Without, run_all, shrink};
+use gnstor_sim::survive::campaign::{Seeds, run_all};
 use gnstor_sim::survive::planted::plant;
+use gnstor_sim::survive::shrink::{LeftOut, shrink};
 use gnstor_sim::survive::stats::{ENOUGH, Stats};
 use gnstor_sim::survive::{Options, Outcome};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Seeds that failed of which the report names faults.
 const FAULTS_SHOWN: usize = 12;
@@ -23,6 +25,10 @@ struct Failed {
     facts: String,
     faults: Vec<String>,
     all_faults: usize,
+    /// Clients that took turns, and all.
+    clients: [usize; 2],
+    /// Turns that they took, and all.
+    turns: [usize; 2],
     replay: String,
 }
 
@@ -58,8 +64,9 @@ pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
     }
     memory::use_small_pages();
     let seeds = args.seed.map_or(args.seeds, |seed| Seeds { first: seed, last: seed });
-    let without = args.without.clone().unwrap_or_default();
-    let options = Options { trace: args.trace, without: without.0.clone() };
+    let (without, idle) = (args.without.clone().unwrap_or_default(), args.idle.clone().unwrap_or_default());
+    let options = Options { trace: args.trace, without: without.0.clone(), idle: idle.clone() };
+    let left_out = LeftOut { without, idle };
     let mut stats = Stats::default();
     let mut report = Report {
         schema: 1,
@@ -84,7 +91,7 @@ pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
             report.steps += outcome.steps;
             digest = digest.rotate_left(1) ^ outcome.digest;
             if outcome.violation.is_some() {
-                let failed = failed(&outcome, args.shrink, &without);
+                let failed = failed(&outcome, args.shrink, &left_out);
                 if !args.json {
                     print(&failed, args.shrink);
                 }
@@ -114,32 +121,35 @@ pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
     }
 }
 
-fn failed(outcome: &Outcome, shrinks: bool, without: &Without) -> Failed {
+fn failed(outcome: &Outcome, shrinks: bool, left_out: &LeftOut) -> Failed {
     let all_faults = outcome.faults.len();
-    let (best, without) = if shrinks { shrink(outcome, without) } else { (outcome.clone(), without.clone()) };
+    let (best, left_out) =
+        if shrinks { shrink(outcome, left_out) } else { (outcome.clone(), left_out.clone()) };
     let violation = best.violation.clone().expect("it failed");
-    let numbers: Vec<String> = without.0.iter().map(u64::to_string).collect();
-    let left_out =
-        if numbers.is_empty() { String::new() } else { format!(" --without {}", numbers.join(",")) };
+    let clients = |of: &Outcome| of.turns.iter().map(|turn| turn.client).collect::<BTreeSet<_>>().len();
     Failed {
         seed: best.seed,
         at_ms: violation.at.as_ns() / 1_000_000,
         rule: violation.rule,
         facts: violation.facts,
-        faults: best.faults.into_iter().map(|(_, what)| what).collect(),
+        faults: best.faults.iter().map(|(_, what)| what.clone()).collect(),
         all_faults,
-        replay: format!("gnstor sim survive --seed {}{left_out} --trace", best.seed),
+        clients: [&best, outcome].map(clients),
+        turns: [&best, outcome].map(|of| of.turns.len()),
+        replay: format!("gnstor sim survive --seed {}{} --trace", best.seed, left_out.arguments()),
     }
 }
 
 fn print(failed: &Failed, was_shrunk: bool) {
-    let Failed { seed, at_ms, rule, facts, faults, all_faults, replay } = failed;
+    let Failed { seed, at_ms, rule, facts, faults, all_faults, clients, turns, replay } = failed;
     outln!("seed {seed} failed at {}.{:03} s: {rule}", at_ms / 1000, at_ms % 1000);
     outln!("  {facts}");
     if was_shrunk {
         let shown: Vec<&str> = faults.iter().map(String::as_str).take(FAULTS_SHOWN).collect();
         let more = if faults.len() > FAULTS_SHOWN { ", ..." } else { "" };
         outln!("  {} of {all_faults} faults are needed: {}{more}", faults.len(), shown.join(", "));
+        let ([clients, all_clients], [turns, all_turns]) = (clients, turns);
+        outln!("  {clients} of {all_clients} clients are needed, in {turns} of {all_turns} turns");
     } else {
         outln!("  {all_faults} faults happened");
     }

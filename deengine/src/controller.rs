@@ -9,7 +9,7 @@ use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::io::state::Commands;
+use crate::io::state::{Commands, Links};
 use crate::permission::Table;
 use crate::repair::state::Repair;
 use crate::request::{MDTS, Refused};
@@ -215,7 +215,18 @@ impl Ssd {
     pub(crate) fn start(&mut self, permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> u32 {
         let queue = permit.queue();
         let (permit, pending, failure, pushed_bytes) = (Some(permit), 0, None, 0);
-        self.commands.insert(Command { permit, queue, vid, pending, failure, done_at, pushed_bytes, work })
+        let links = Links::UNLISTED;
+        self.commands.insert(Command {
+            permit,
+            queue,
+            vid,
+            pending,
+            failure,
+            done_at,
+            pushed_bytes,
+            work,
+            links,
+        })
     }
 
     /// Whether a command with a whole transfer of blocks can still be numbered.
@@ -270,7 +281,12 @@ impl Ssd {
                 self.commands.end_data_of(&end.request);
                 self.finish_write(command, failure, end);
             }
-            Work::Compare { request, buffer } => self.finish_compare(command, failure, request, buffer),
+            Work::Compare { request, buffer, has_data: false } => {
+                self.compare_data(command, failure, request, buffer);
+            }
+            Work::Compare { request, buffer, has_data: true } => {
+                self.finish_compare(command, failure, request, buffer);
+            }
             buffered @ (Work::Deallocate { .. }
             | Work::Connect { .. }
             | Work::Authenticate { .. }

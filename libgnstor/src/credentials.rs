@@ -50,8 +50,8 @@ impl Credentials {
     /// The daemon at `address`, and the proof for each call.
     ///
     /// # Errors
-    /// [`Error::Credentials`]: a file cannot be read, or others can read a secret in it; certificate or key is
-    /// missing; or the token would go to another machine without TLS.
+    /// [`Error::Credentials`]: a file cannot be read, or others can read a secret in it. Or certificate or
+    /// key is missing, or the token would go to another machine without TLS.
     pub fn endpoint(&self, address: &str) -> Result<(Endpoint, Proof), Error> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: address.into(), cause };
         let scheme = if self.tls_ca.is_some() { "https" } else { "http" };

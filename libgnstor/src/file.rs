@@ -294,7 +294,8 @@ impl File {
         Ok(())
     }
 
-    /// Flush on every SSD of the fleet map: every acknowledged write is durable when it returns.
+    /// Flush on every SSD of the fleet map. When it returns, every acknowledged write of this client is
+    /// durable, and so is every one to the volumes that it may write.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -121,11 +121,11 @@ static struct gn_refused gn_set_map(struct gn_dev *dev, struct gn_buffer data) {
   gn_u32 len = gn_fleet_check(data.at, data.bytes, &term, &epoch);
   struct gn_refused refused;
   if (!len || !gn_fleet_is_ours(&dev->fleet, data.at)) return gn_no(GN_INVALID_FIELD, 0);
-  refused = gn_table_term(dev->table, term);
+  refused = gn_table_check_term(dev->table, term);
   if (refused.code) return refused;
   if (dev->fleet.bytes && epoch < dev->fleet.epoch) return gn_no(GN_STALE_VERSION, (gn_u32)dev->fleet.epoch);
   if (!gn_fleet_take(&dev->fleet, data.at, len, dev->config.id)) return gn_no(GN_NOT_READY, 0);
-  return gn_ok();
+  return gn_table_term(dev->table, term);
 }
 
 static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, struct gn_buffer data,

@@ -2,8 +2,9 @@
 /* VOLUME ADD, CHMOD, DELETE, LIST. Rust: deengine/src/permission/mod.rs. */
 #include "gn_table.h"
 
-/* The most by which a daemon's term may exceed the last term. */
-#define GN_TERM_JUMP (1ull << 32)
+/* The most by which a daemon's term may exceed the last term, and the highest term. */
+#define GN_TERM_JUMP (1ull << 20)
+#define GN_MAX_TERM 0xFFFFFFFFull
 #define GN_LEAST_VOLUMES 64u
 #define GN_BLOCKS_PER_VOLUME 512u
 
@@ -33,12 +34,19 @@ void gn_table_delete(struct gn_table *table) {
   gn_free(table);
 }
 
-struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term) {
+struct gn_refused gn_table_check_term(const struct gn_table *table, gn_u64 term) {
   if (term < table->term) return gn_no(GN_STALE_TERM, 0);
-  /* A larger jump would use up the terms and exclude every later daemon. */
-  if (term - table->term > GN_TERM_JUMP) return gn_no(GN_INVALID_FIELD, 0);
-  table->term = term;
+  /* A larger jump would use up the terms and exclude every later daemon. An SSD that has heard of no term may
+     be new in an old array. */
+  if (table->term > 0 && term - table->term > GN_TERM_JUMP) return gn_no(GN_INVALID_FIELD, 0);
+  if (term > table->term && term > GN_MAX_TERM) return gn_no(GN_INVALID_FIELD, 0);
   return gn_ok();
+}
+
+struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term) {
+  struct gn_refused refused = gn_table_check_term(table, term);
+  if (!refused.code) table->term = term;
+  return refused;
 }
 
 static bool gn_dead(const struct gn_table *table, gn_u16 vid) {
@@ -90,7 +98,7 @@ static void gn_age(struct gn_volume *volume) {
 }
 
 static struct gn_refused gn_check_add(struct gn_table *table, const gnp_entry *entry, gn_u32 *free) {
-  struct gn_refused refused = gn_table_term(table, entry->term);
+  struct gn_refused refused = gn_table_check_term(table, entry->term);
   const struct gn_volume *volume = gn_table_find(table, entry->vid);
   if (refused.code) return refused;
   if (volume) {
@@ -117,6 +125,7 @@ struct gn_refused gn_table_add(struct gn_table *table, gn_u64 now_ns) {
   if (!table->slots[free]) table->slots[free] = gn_alloc(sizeof *volume);
   volume = table->slots[free];
   if (!volume) return gn_no(GN_NOT_READY, 0);
+  table->term = entry->term;
   gn_history_clear(&volume->history);
   volume->used = true;
   volume->former_writer = 0;
@@ -131,7 +140,7 @@ struct gn_refused gn_table_add(struct gn_table *table, gn_u64 now_ns) {
 
 struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns) {
   const gnp_entry *entry = &table->scratch;
-  struct gn_refused refused = gn_table_term(table, entry->term);
+  struct gn_refused refused = gn_table_check_term(table, entry->term);
   struct gn_volume *volume = gn_table_find(table, entry->vid);
   const gnp_entry *old;
   if (refused.code) return refused;
@@ -145,6 +154,7 @@ struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns) {
       entry->capacity_blocks < old->capacity_blocks || entry->lease_epoch < old->lease_epoch ||
       entry->state == GNP_VOLUME_DELETING)
     return gn_no(GN_INVALID_FIELD, 0);
+  table->term = entry->term;
   if (old->writer != 0 && old->writer != entry->writer) volume->former_writer = old->writer;
   gn_set_entry(volume, entry, now_ns);
   gn_age(volume);
@@ -152,7 +162,7 @@ struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns) {
 }
 
 struct gn_refused gn_table_remove(struct gn_table *table, const struct gn_deletion *order, bool *gone) {
-  struct gn_refused refused = gn_table_term(table, order->term);
+  struct gn_refused refused = gn_table_check_term(table, order->term);
   struct gn_volume *volume = gn_table_find(table, order->vid);
   *gone = false;
   if (refused.code) return refused;
@@ -163,8 +173,10 @@ struct gn_refused gn_table_remove(struct gn_table *table, const struct gn_deleti
   if (!volume) return gn_no(GN_VOLUME_ABSENT, 0);
   if (order->generation != volume->entry.generation)
     return gn_no(order->generation < volume->entry.generation ? GN_STALE_VERSION : GN_VOLUME_ABSENT, 0);
+  if (volume->entry.state != GNP_VOLUME_DELETING && order->version <= volume->entry.version)
+    return gn_no(GN_STALE_VERSION, 0);
+  table->term = order->term;
   if (volume->entry.state == GNP_VOLUME_DELETING) return gn_ok();
-  if (order->version <= volume->entry.version) return gn_no(GN_STALE_VERSION, 0);
   volume->entry.state = GNP_VOLUME_DELETING;
   volume->entry.version = order->version;
   volume->entry.term = order->term;

@@ -93,6 +93,8 @@ struct gn_judge {
  * firmware. Sets its slot. */
 struct gn_refused gn_table_judge(const struct gn_judge *by, gn_u16 client, struct gn_request *request);
 
+/* Whether a daemon's term may be taken. A command takes it where it succeeds. */
+struct gn_refused gn_table_check_term(const struct gn_table *table, gn_u64 term);
 /* Takes a daemon's term. */
 struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term);
 /* VOLUME ADD and CHMOD of the entry in `scratch`. */

@@ -5,7 +5,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use gnstor_console::words::{number, parse_size, parse_ssd_size, parse_time, whole};
 use gnstor_sim::load::Rw;
 use gnstor_sim::scale::Range;
-use gnstor_sim::survive::campaign::{Seeds, Without};
+use gnstor_sim::survive::campaign::Seeds;
+use gnstor_sim::survive::shrink::{Idle, Without};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,12 +67,16 @@ pub struct SurviveArgs {
     /// Print what happens in the seed
     #[arg(long, requires = "seed")]
     pub trace: bool,
-    /// Leave out faults of a seed that fails, as long as it still fails
+    /// Leave out clients, faults and turns of clients of a seed that fails, as long as it still fails
     #[arg(long)]
     pub shrink: bool,
     /// Leave out these faults, by their numbers, as --shrink names them
     #[arg(long, value_name = "N,N,...", requires = "seed")]
     pub without: Option<Without>,
+    /// Leave out these clients, and turns of clients, as --shrink names them: 2,0.5 is client 2, and turn 5
+    /// of client 0. In a turn a client opens a volume, or deletes one
+    #[arg(long, value_name = "N,N.N,...", requires = "seed")]
+    pub idle: Option<Idle>,
     /// Print how often each fault, path, change of the map and refusal was met. In 1,000 seeds each must be
     #[arg(long)]
     pub stats: bool,

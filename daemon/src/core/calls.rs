@@ -288,7 +288,7 @@ impl Core {
         let Call { now, ticket, name, client } = call;
         let done =
             id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
-        if done || id.is_some_and(|id| self.tombstones.has_deleted(now, id)) {
+        if done || id.is_some_and(|id| self.tombstones.gone_before(now, id).is_some()) {
             return self.reply(ticket, Ok(Reply::Ended(Vec::new())));
         }
         let known = self.names.get(name.as_str()).map(|vid| (*vid, self.volumes[vid].entry.generation));

@@ -69,7 +69,15 @@ pub(super) struct Tombstones {
     /// Of this daemon, and until when they are remembered.
     own: VecDeque<(u64, VolumeEntry)>,
     /// The requests that changed volumes which were gone when this daemon started, by the SSDs.
-    earlier: BTreeMap<RequestId, u64>,
+    earlier: BTreeMap<RequestId, Earlier>,
+}
+
+/// A volume that was gone before, and until when it is remembered.
+#[derive(Clone, Copy, Debug)]
+struct Earlier {
+    until: u64,
+    vid: Vid,
+    generation: u32,
 }
 
 impl Tombstones {
@@ -86,18 +94,20 @@ impl Tombstones {
     pub(super) fn recall(&mut self, now: u64, mut gone: Vec<GoneVolume>) {
         gone.sort_by_key(|gone| gone.age_ms);
         // Each SSD names the same volumes.
-        let mut ids = gone.iter().flat_map(|gone| gone.request_ids.iter().map(|id| (*id, gone.age_ms)));
+        let mut ids = gone.iter().flat_map(|gone| gone.request_ids.iter().map(move |id| (*id, gone)));
         while self.earlier.len() < TOMBSTONES * REQUEST_IDS
-            && let Some((id, age_ms)) = ids.next()
+            && let Some((id, &GoneVolume { vid, generation, age_ms, .. })) = ids.next()
         {
-            self.earlier.entry(id).or_insert((now + TOMBSTONE_MS).saturating_sub(age_ms));
+            let until = (now + TOMBSTONE_MS).saturating_sub(age_ms);
+            self.earlier.entry(id).or_insert(Earlier { until, vid, generation });
         }
     }
 
-    /// Whether this request deleted a volume before the daemon started: a deletion writes its id into the
-    /// entry that dies.
-    pub(super) fn has_deleted(&self, now: u64, id: RequestId) -> bool {
-        self.earlier.get(&id).is_some_and(|until| now < *until)
+    /// The volume that this request created or deleted, if it was gone before the daemon started: both write
+    /// their ids into its entry.
+    pub(super) fn gone_before(&self, now: u64, id: RequestId) -> Option<(Vid, u32)> {
+        let earlier = self.earlier.get(&id).filter(|earlier| now < earlier.until)?;
+        Some((earlier.vid, earlier.generation))
     }
 
     /// The deleted volume that the request with this id changed.

@@ -21,6 +21,8 @@ use gnstor_fleet::voter::Promise;
 
 /// MAP SET says nothing of who sends it: two daemons that start together can share a term.
 const NO_INSTANCE: u64 = 0;
+/// The largest step to a next term, as a power of two. An SSD takes no step above 2^20.
+const MOST_AHEAD: u32 = 19;
 
 /// A term, and the SSDs that have granted it.
 #[derive(Default, Debug)]
@@ -41,7 +43,7 @@ impl Term {
 
     /// Chooses the next term above the ones in `seen`.
     pub(super) fn choose(&mut self, seen: impl IntoIterator<Item = u64>) -> Result<u64, Stop> {
-        let ahead = (1u64 << self.refused.min(32)) - 1;
+        let ahead = (1u64 << self.refused.min(MOST_AHEAD)) - 1;
         let next = next_term(seen.into_iter().chain([self.number, self.seen]));
         let term = next.and_then(|term| term.checked_add(ahead)).ok_or_else(used_up)?;
         (self.number, self.candidate) = (term, None);
@@ -69,13 +71,10 @@ impl Term {
 
     /// An SSD has granted a term as high or higher, perhaps this one, so the next term is above it. If the
     /// SSD does not name the term, the next one is further ahead, twice as far each time.
-    pub(super) fn refused(&mut self, low: Option<u32>) {
-        match low {
-            Some(low) => {
-                let below = self.number >> 32 << 32 | u64::from(low);
-                let term = if below >= self.number { below } else { below.saturating_add(1 << 32) };
-                self.seen = self.seen.max(term);
-            }
+    pub(super) fn refused(&mut self, term: Option<u32>) {
+        match term {
+            // Terms have 32 bits: no SSD takes a higher one.
+            Some(term) => self.seen = self.seen.max(term.into()),
             None => self.refused += 1,
         }
     }
@@ -141,7 +140,7 @@ mod tests {
         term.refused(Some(900));
         assert_eq!(term.choose([4]).unwrap(), 901);
         term.refused(Some(3));
-        assert_eq!(term.choose([4]).unwrap(), (1 << 32) + 4, "the low half is beyond the next 2^32");
+        assert_eq!(term.choose([4]).unwrap(), 902, "it has had a higher one");
         let mut blind = Term::default();
         let mut next = || {
             blind.refused(None);

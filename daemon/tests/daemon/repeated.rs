@@ -3,11 +3,12 @@
 //! answered.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, client, config, create, delete, name};
+use crate::bench::{Bench, client, config, create, create_with, created, delete, name};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::three;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, Reply};
+use gnstor_proto::vendor::VolumeEntry;
 
 /// More than a page of tombstones.
 const MANY: u32 = 350;
@@ -24,6 +25,40 @@ fn numbered(text: &str, number: u32) -> Request {
     let mut id = [9; 16];
     id[..4].copy_from_slice(&number.to_le_bytes());
     Request::Delete { name: name(text), client: client(1), request_id: Some(id), force: false }
+}
+
+/// A Create with the request id of this number.
+fn numbered_create(text: &str, number: u8) -> Request {
+    create_with(text, 16, Some([number; 16]))
+}
+
+#[test]
+fn a_create_of_an_earlier_daemon_makes_no_other_volume_when_its_own_is_gone() {
+    let _deadline = Deadline::after(LIMIT);
+    for config in [config(), three()] {
+        let array = SimArray::new(3);
+        let mut first = starts(&array, 0, config);
+        let life = |of: VolumeEntry| (of.vid, of.generation, of.name, of.capacity_blocks);
+        let made = life(created(first.ask(numbered_create("a", 1))));
+        first.ask(delete("a", 1)).unwrap();
+        first.run_for(2_000);
+        assert_eq!(life(created(first.ask(numbered_create("a", 1)))), made, "by the daemon that made it");
+        // An SSD of this test sweeps with each command.
+        for _ in 0..8 {
+            first.ask(create("b")).unwrap();
+            first.ask(delete("b", 1)).unwrap();
+        }
+        let now = first.now;
+        drop(first);
+        let mut second = starts(&array, now, config);
+        assert_eq!(life(created(second.ask(numbered_create("a", 1)))), made);
+        assert!(second.list().is_empty(), "the volume is deleted, and stays so");
+        second.ask(create("a")).unwrap();
+        assert_eq!(life(created(second.ask(numbered_create("a", 1)))), made);
+        assert_eq!(second.list().len(), 1);
+        second.ask(numbered_create("c", 2)).unwrap();
+        assert_eq!(second.list().len(), 2, "a new one makes a volume");
+    }
 }
 
 #[test]

@@ -239,14 +239,14 @@ pub(crate) fn terms(scripts: &mut Vec<Script>) {
     }
     scripts.push(s.finish("term-lease", "terms: LEASE RENEW by term, then version"));
     let mut s = Writing::new();
-    for term in [2u64, 1, 2, (1 << 32) + 2, (1 << 33) + 3, (1 << 33) + 2, u64::MAX] {
+    for term in [2u64, 1, 2, (1 << 20) + 2, (1 << 21) + 3, (1 << 21) + 2, 1 << 32, u64::MAX] {
         s.add(&VolumeEntry { term, ..entry(6) });
         s.chmod(&VolumeEntry { term, version: term, ..entry(VOLUME) });
         s.delete(77, 1, 1, term);
         s.renew(1000, term, term);
     }
     scripts
-        .push(s.finish("term-jump", "terms: a lower one is refused, and one that jumps by more than 2^32"));
+        .push(s.finish("term-jump", "terms: a lower one is refused, and one that jumps by more than 2^20"));
     let mut s = Writing::bare();
     let fresh = FleetMap::equal(1, 64, 7, 5).expect("a map");
     for (term, epoch) in [(5u64, 7u64), (5, 6), (5, 7), (6, 7), (5, 8), (6, 8), (7, 1), (7, u64::MAX), (7, 9)]

@@ -289,7 +289,7 @@ fn stale_terms(scripts: &mut Vec<Script>) {
     ];
     for (name, raise) in orders {
         let mut s = Writing::new();
-        for term in [5u64, 1 << 32, (1 << 33) - 1] {
+        for term in [5u64, 1 << 20, (1 << 21) - 1] {
             raise(&mut s, term);
             for (_, order) in orders {
                 for other in [term - 1, term, 0, term - 2] {

@@ -191,6 +191,11 @@ impl Flash {
         self.frames.region().read(self.frames.at(frame).offset, out);
     }
 
+    /// Copies the bytes of a fetched page out.
+    pub fn read_fetched(&self, local: LocalRef, out: &mut [u8; 4096]) {
+        self.frames.region().read(local.offset, out);
+    }
+
     /// Copies a frame in.
     pub fn write_frame(&self, frame: Frame, data: &[u8; 4096]) {
         self.frames.region().write(self.frames.at(frame).offset, data);
@@ -336,6 +341,12 @@ impl Flash {
     #[cfg(test)]
     pub(crate) fn has_ring(&self) -> bool {
         self.lock().engine.as_ref().is_some_and(Engine::has_ring)
+    }
+
+    /// Requests to its file that a blocking call carried out.
+    #[cfg(test)]
+    pub(crate) fn blocking(&self) -> u32 {
+        self.lock().engine.as_ref().map_or(0, Engine::blocking)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -34,8 +34,12 @@ pub(crate) struct Engine {
     waiting: VecDeque<Slot>,
     done: VecDeque<(Job, io::Result<()>)>,
     held: VecDeque<Slot>,
-    /// Looks until the first held write is tried again, and how many there were the last time.
+    /// Looks until the first held write is tried again, and how many there were the last time. The second
+    /// number is 0 if no write was held since all writes ended well.
     looks: (u32, u32),
+    /// Requests that a blocking call carried out.
+    #[cfg(test)]
+    blocking: std::cell::Cell<u32>,
     file: Arc<DataFile>,
     frames: Arc<Frames>,
 }
@@ -79,7 +83,19 @@ impl Engine {
         let slots: Vec<Slot> = (0..if ring.is_some() { SLOTS } else { 1 }).map(slot).collect();
         let (free, waiting) = ((0..slots.len()).collect(), VecDeque::new());
         let (done, held) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { ring, slots, free, waiting, done, held, looks: (0, 0), file, frames })
+        Ok(Self {
+            ring,
+            slots,
+            free,
+            waiting,
+            done,
+            held,
+            looks: (0, 0),
+            #[cfg(test)]
+            blocking: std::cell::Cell::new(0),
+            file,
+            frames,
+        })
     }
 
     /// Writes a unit; pages without a frame are zeros.
@@ -134,28 +150,42 @@ impl Engine {
         self.ring.is_some()
     }
 
-    /// Tries held writes again, less and less often.
+    /// Requests that a blocking call carried out.
+    #[cfg(test)]
+    pub(crate) fn blocking(&self) -> u32 {
+        self.blocking.get()
+    }
+
+    /// Tries the first held write again, less and less often. If it finds room, the others are written like
+    /// any new write: a caller waits for one write at most.
     fn try_held(&mut self) {
         if self.held.is_empty() {
+            if self.looks.1 > 0 && self.free.len() == self.slots.len() {
+                self.looks = (0, 0);
+                let path = self.file.path().display();
+                tracing::info!(%path, "there is room again: held flash data is written");
+            }
             return;
         }
         if self.looks.0 > 0 {
             self.looks.0 -= 1;
             return;
         }
-        while let Some(slot) = self.held.pop_front() {
-            match self.block_on(&slot) {
-                Err(error) if is_full(&error) => {
-                    self.held.push_front(slot);
-                    let looks = (self.looks.1 * 2).clamp(1, MOST_LOOKS);
-                    self.looks = (looks, looks);
-                    return;
+        let Some(slot) = self.held.pop_front() else { return };
+        match self.block_on(&slot) {
+            Err(error) if is_full(&error) => {
+                self.held.push_front(slot);
+                let looks = (self.looks.1 * 2).clamp(1, MOST_LOOKS);
+                self.looks = (looks, looks);
+            }
+            result => {
+                self.done.push_back((slot.job, result));
+                self.looks = (0, self.looks.1.max(1));
+                for Slot { job, at, pages } in std::mem::take(&mut self.held) {
+                    self.submit(job, at, pages.into_iter());
                 }
-                result => self.done.push_back((slot.job, result)),
             }
         }
-        self.looks = (0, 0);
-        tracing::info!(path = %self.file.path().display(), "there is room again: held flash data is written");
     }
 
     /// A job that ended.
@@ -183,6 +213,7 @@ impl Engine {
     /// A job has ended in the ring with a number of bytes or an error, or was never there.
     fn end(&mut self, slot_number: usize, result: Option<i32>) {
         let slot = &self.slots[slot_number];
+        let is_first = self.held.is_empty() && self.looks.1 == 0;
         let bytes = slot.pages.len() * PAGE_BYTES as usize;
         let whole = result.is_some_and(|moved| usize::try_from(moved) == Ok(bytes));
         // A request that the ring did not complete, or only in part, is repeated by a call, which also
@@ -190,7 +221,7 @@ impl Engine {
         let result = if whole { Ok(()) } else { self.block_on(slot) };
         match result {
             Err(error) if is_full(&error) && matches!(slot.job, Job::Program(_)) => {
-                if self.held.is_empty() {
+                if is_first {
                     tracing::error!(
                         path = %self.file.path().display(), %error,
                         "no room for flash data of a sparse file: writes wait; make room on its file system"
@@ -210,6 +241,8 @@ impl Engine {
     }
 
     fn block_on(&self, slot: &Slot) -> io::Result<()> {
+        #[cfg(test)]
+        self.blocking.set(self.blocking.get() + 1);
         let (region, all) = (self.frames.region(), PAGE_BYTES as usize);
         for (at, &page) in (slot.at..).step_by(all).zip(&slot.pages) {
             match slot.job {

@@ -7,8 +7,9 @@
 //! A journal page is written only when every page that it names is on flash ("data first"). Nothing here
 //! waits for a disk: a flush of the journal is started, and each call polls for its end.
 //!
-//! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
-//! and FUA wait for that.
+//! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable: FUA
+//! waits for that. [`Ftl::make_durable_of`] does so for some volumes, and only if one of their changes is not
+//! durable: Flush waits for that.
 
 use crate::flushing::MEDIUM_PAUSE;
 use crate::layer::{Ftl, Inner};
@@ -18,6 +19,7 @@ use crate::units::STREAMS;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Seq;
 use gnstor_flash::{Superblock, Unit};
+use gnstor_proto::slba::Vid;
 use std::task::Poll;
 
 /// Journal bytes in memory from which on full pages are written.
@@ -207,6 +209,24 @@ impl Ftl {
         inner.want_all();
         let at = inner.streams.iter().filter_map(Writing::programmed_at).max().unwrap_or(now);
         let seq = inner.journal.last();
+        self.complete_programs(inner, now);
+        (seq, at.max(now))
+    }
+
+    /// As [`Self::make_durable`], for the changes of these volumes, and for the transactions up to `before`.
+    /// Units in which no page is of those are not padded. Nothing is written if all of them are durable.
+    pub fn make_durable_of(&self, now: Time, volumes: impl Iterator<Item = Vid>, before: Seq) -> (Seq, Time) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let seq = volumes.map(|vid| inner.written.of(vid)).max().unwrap_or(0).max(before);
+        if seq <= inner.journal.durable() {
+            return (seq, now);
+        }
+        if inner.streams.iter().filter_map(|s| s.filling_since()).any(|since| since <= seq) {
+            self.pad_units(inner, now);
+        }
+        inner.flushing.want(seq);
+        let at = inner.streams.iter().filter_map(|s| s.programmed_with(seq)).max().unwrap_or(now);
         self.complete_programs(inner, now);
         (seq, at.max(now))
     }

@@ -20,6 +20,7 @@ use crate::stamp_history::StampHistory;
 use crate::stamps::Stamps;
 use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
+use crate::written::Written;
 use gnstor_base::lock::spin_then_sleep;
 use gnstor_base::region::HostRegion;
 use gnstor_durable::{Durable, Journal, Seq};
@@ -67,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) stamps: Stamps,
     pub(crate) journal: Journal,
     pub(crate) flushing: Flushing,
+    pub(crate) written: Written,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) collector: Collector,
     pub(crate) erasures: Erasures,
@@ -146,6 +148,12 @@ impl Ftl {
     /// The last transaction that survives a power cut without a dump.
     pub fn durable(&self) -> Seq {
         self.lock().journal.durable()
+    }
+
+    /// The last transaction that may have changed the volume, and the last durable one.
+    pub fn last_change(&self, vid: Vid) -> (Seq, Seq) {
+        let inner = self.lock();
+        (inner.written.of(vid), inner.journal.durable())
     }
 
     /// The stamp history of a volume, oldest first.

@@ -17,6 +17,7 @@
 //! | `reserve` | superblocks beyond the over-provisioned space, and why so many |
 //! | `relocate` | failed programs |
 //! | `durability`, `flushing`, `checkpoints` | when the journal is written; checkpoints |
+//! | `written` | up to which transaction each volume was changed, for Flush |
 //! | [`restore`], `replay`, `rebuild`, `power` | restore, shutdown, dump |
 //! | `edits`, `sweep` | changes of the map; unmapping a deleted volume |
 //! | [`stamp_history`], `stamps`, `current` | stamps of the last writes of each volume, and which of them count |
@@ -54,6 +55,7 @@ mod sweep;
 mod types;
 mod units;
 mod write;
+mod written;
 
 pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
 pub use flushing::MEDIUM_PAUSE;

@@ -5,7 +5,7 @@ use crate::layer::Ftl;
 use crate::types::Extent;
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket, Unreadable};
+use gnstor_flash::{Fetch, Loaded, PageState, Ppa, Ticket};
 use gnstor_map::{Batch, Probe};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
@@ -97,23 +97,9 @@ impl Ftl {
         self.flash.fetch_plainly(page)
     }
 
-    /// Reads a pinned page at once, for callers that need single pages. File media block for the time of a
-    /// read.
-    ///
-    /// # Errors
-    /// [`Unreadable`], or where no frame is free for it.
-    pub fn read_now(
-        &self,
-        page: Ppa,
-        out: &mut [u8; gnstor_flash::PAGE_BYTES as usize],
-    ) -> Result<(), Unreadable> {
-        let frame = self.flash.take_frame().ok_or(Unreadable(page))?;
-        let copied = self.flash.copy(page, frame);
-        if copied.is_ok() {
-            self.flash.read_frame(frame, out);
-        }
-        self.flash.give_frame(frame);
-        copied
+    /// Copies the bytes of a page that [`Self::fetch`] or [`Self::poll_loaded`] has found.
+    pub fn read_fetched(&self, local: LocalRef, out: &mut [u8; gnstor_flash::PAGE_BYTES as usize]) {
+        self.flash.read_fetched(local, out);
     }
 
     /// A page that has been loaded since.

@@ -27,6 +27,7 @@ use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stamps::Stamps;
 use crate::stream::Writing;
+use crate::written::Written;
 use gnstor_durable::{DumpPage, DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, KeptOwner, LeftBehind, MediaConfig};
 use gnstor_map::Map;
@@ -325,6 +326,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         space: found.space,
         streams: [Writing::default(), Writing::default()],
         stamps: Stamps::new(found.histories),
+        written: Written::since(journal.last()),
         journal,
         flushing: Flushing::default(),
         checkpoints: Checkpoints::default(),

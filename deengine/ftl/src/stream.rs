@@ -199,6 +199,11 @@ impl Writing {
         self.sealed.iter().map(|s| s.at).max()
     }
 
+    /// Time at which every sealed unit with a page of a transaction up to `seq` is on flash.
+    pub(crate) fn programmed_with(&self, seq: Seq) -> Option<Time> {
+        self.sealed.iter().filter(|s| s.first <= seq).map(|s| s.at).max()
+    }
+
     /// Pages of [`Self::buffered`].
     pub(crate) fn buffered_pages(&self, geometry: &Geometry) -> u64 {
         let filling = self.filling.map_or(0, |filling| filling.slot);

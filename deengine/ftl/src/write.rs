@@ -179,6 +179,9 @@ impl Ftl {
             inner.stamps.applied(target, vba);
         }
         inner.commits.put_probes(probes);
+        if applied > 0 {
+            inner.written.note(target.vid, inner.journal.last());
+        }
         inner.stats.host_pages += u64::from(applied);
         inner.collector.host_wrote(now);
         self.pay(inner, now, applied);
@@ -223,6 +226,7 @@ impl Ftl {
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
             let old = inner.edits.remove_at(&mut inner.journal, &probe);
             let seq = inner.journal.commit();
+            inner.written.note(target.vid, seq);
             inner.stamps.applied(target, vba);
             if let Some(old) = old {
                 trimmed.mapped += 1;

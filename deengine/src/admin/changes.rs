@@ -101,9 +101,9 @@ impl Ssd {
         Ok(Some(match change {
             Change::Entry { code, entry } => self.begin_entry(code, entry)?,
             Change::Delete { vid, generation, version, term } => {
-                let Some(entry) = self.table.check_delete(vid, generation, version, term)? else {
-                    return Ok(None);
-                };
+                let entry = self.table.check_delete(vid, generation, version, term)?;
+                let Some(entry) = entry else { return Ok(None) };
+                self.table.take_term(term)?;
                 // Durable before anything is unmapped (protocol rule 10).
                 self.start_entry(&entry);
                 Begun::Deleting(Box::new(entry))
@@ -163,6 +163,7 @@ impl Ssd {
         if is_new && !self.admin.volumes.metadata().has_room(entry.vid) {
             return Err(Refusal::TableFull.into());
         }
+        self.table.take_term(entry.term)?;
         self.start_entry(&entry);
         Ok(Begun::Entry(entry, is_new))
     }
@@ -172,10 +173,11 @@ impl Ssd {
         let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
         // This check comes before the term: a map of another array must change nothing.
         self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
-        self.table.take_term(map.term())?;
+        self.table.check_term(map.term())?;
         if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
             return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
         }
+        self.table.take_term(map.term())?;
         self.start_term(self.table.term());
         Ok(self.start_map(map, data))
     }
@@ -229,9 +231,14 @@ impl Ssd {
         match change {
             Begun::Entry(entry, is_new) => {
                 let vid = entry.vid;
-                let taken = if is_new { self.table.add(now, *entry) } else { self.table.chmod(now, *entry) };
+                let taken = match is_new {
+                    true => self.table.add(now, *entry).map(|()| None),
+                    false => self.table.chmod(now, *entry),
+                };
                 match taken {
-                    Ok(()) => {
+                    Ok(former) => {
+                        former.into_iter().for_each(|client| self.note_former_writer(client, vid));
+                        self.judge_starved(now);
                         self.schedule(now, vid.get());
                         if is_new {
                             self.fill_added(now, vid);
@@ -244,6 +251,7 @@ impl Ssd {
             Begun::Deleting(entry) => {
                 let (vid, generation) = (entry.vid, entry.generation);
                 self.table.mark_deleting(&entry);
+                self.judge_starved(now);
                 // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
                 // reach into the id's next life.
                 if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {

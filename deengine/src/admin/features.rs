@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Get Features and Set Features.
 //!
-//! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
+//! Values are a controller's own, so each host sets its own. Only the write cache is the SSD's: it decides
+//! whether the acknowledged writes of all clients are durable, so the daemon alone may change it. Nothing is
 //! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
 use crate::admin::state::WriteCache;
@@ -13,6 +14,7 @@ use crate::hosts::features::Features;
 use crate::hosts::{MAX_IO_QUEUES, keep_alive_of};
 use crate::request::{NSID, Refused};
 use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
@@ -49,7 +51,7 @@ impl Ssd {
     }
 
     /// Whether a write may be acknowledged before it is durable: always with power-loss protection, and
-    /// without it unless a host has switched the cache off. Where it is `false`, each write is as with
+    /// without it unless the daemon has switched the cache off. Where it is `false`, each write is as with
     /// FUA.
     pub fn write_cache_enabled(&self) -> bool {
         !self.admin.write_cache.present || self.admin.write_cache.enabled
@@ -154,11 +156,17 @@ impl Ssd {
             }
             id::ERROR_RECOVERY => {
                 check_namespace(sqe)?;
-                host.features.tell_unwritten = value & DULBE != 0;
                 host.features.retry_limit = low(value);
-                self.table.touch();
+                let tells = value & DULBE != 0;
+                // Each worker keeps this for its queues. It reads it again after a change, with all rules.
+                if std::mem::replace(&mut host.features.tell_unwritten, tells) != tells {
+                    self.table.touch();
+                }
             }
-            id::WRITE_CACHE => self.admin.write_cache.enabled = value & 1 != 0,
+            id::WRITE_CACHE if host.identity == Identity::Daemon => {
+                self.admin.write_cache.enabled = value & 1 != 0;
+            }
+            id::WRITE_CACHE => return Err(Refusal::NotTheDaemon.into()),
             // All queues are granted, whatever the host asks for. FFFFh is not a valid number of queues.
             id::QUEUES if value & 0xFFFF != 0xFFFF && value >> 16 != 0xFFFF => {
                 return Ok(Answer::dw0(granted_queues()));

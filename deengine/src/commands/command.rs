@@ -3,6 +3,7 @@
 
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
+use crate::io::state::Links;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
@@ -28,6 +29,8 @@ pub(crate) struct Command {
     pub(crate) done_at: Time,
     pub(crate) pushed_bytes: u32,
     pub(crate) work: Work,
+    /// Its place among the commands of its queue.
+    pub(crate) links: Links,
 }
 
 impl Command {
@@ -63,8 +66,9 @@ pub(crate) enum Work {
     Trim(Vec<Authorized<Request>>),
     /// Waits for this transaction to be durable.
     MakeDurable(Seq),
-    /// Compares the buffer with the blocks.
-    Compare { request: Authorized<Request>, buffer: Buffer },
+    /// Compares the buffer with the blocks. Without `has_data`, the host's data is on its way into the
+    /// buffer. With it, blocks are being loaded.
+    Compare { request: Authorized<Request>, buffer: Buffer, has_data: bool },
     /// Begins when its volume's rate allows; nothing has been done for it.
     Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64 },
     /// Checks and unmaps the ranges in the buffer.
@@ -119,7 +123,7 @@ impl Work {
 }
 
 /// A command is moved twice, in and out of its slot.
-const _: () = assert!(size_of::<Command>() <= 208);
+const _: () = assert!(size_of::<Command>() <= 216);
 
 /// A transfer under way.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for the data of commands other than reads and writes: Connect, Identify, permission entries, maps,
 //! ranges. No host can have all buffers, so some are left for the daemon's commands and for another host's
-//! Connect.
+//! Connect. Clients also leave some to other SSDs, which read to repair their copies.
 //!
 //! Several client ids of one principal may have all that the daemon leaves. So no host keeps a buffer for
 //! long while another wants one: the SSD closes the queue that has had one for the longest.
@@ -20,7 +20,7 @@ const SMALL_COUNT: u32 = 4096;
 pub(crate) const LARGE_BYTES: u32 = 1 << 20;
 /// One buffer must hold a fleet map.
 const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= LARGE_BYTES as usize);
-const LARGE_COUNT: u32 = 8;
+const LARGE_COUNT: u32 = 9;
 /// A question to another SSD takes a buffer of its own.
 #[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
 pub(crate) const QUESTION: u32 = Question::BYTES as u32;
@@ -44,6 +44,9 @@ const OF_HOST: [u32; 2] = [SMALL_COUNT / 4, LARGE_COUNT / 2];
 const OF_STRANGERS: [u32; 2] = [SMALL_COUNT / 4 * 3, 0];
 /// Buffers of each size that only the daemon gets.
 const OF_DAEMON: [usize; 2] = [64, 1];
+/// Further ones that clients leave to other SSDs. Comparisons of clients may keep theirs for as long as a slow
+/// disk takes.
+const OF_PEERS: [usize; 2] = [64, 1];
 
 /// A buffer in use. It is returned with [`Scratch::give`] once no transfer can touch it any more.
 #[derive(Debug)]
@@ -98,7 +101,8 @@ impl Scratch {
         let size = size_of(bytes);
         let (most, left) = match owner {
             Owner::Daemon => (u32::MAX, 0),
-            Owner::Host(_) => (OF_HOST[size], OF_DAEMON[size]),
+            Owner::Host(Identity::Peer(_)) => (OF_HOST[size], OF_DAEMON[size]),
+            Owner::Host(_) => (OF_HOST[size], OF_DAEMON[size] + OF_PEERS[size]),
             Owner::Stranger => (OF_STRANGERS[size], OF_DAEMON[size]),
         };
         let held = self.held.get(&owner).map_or(0, |held| held[size]);
@@ -133,7 +137,7 @@ impl Scratch {
     pub(crate) fn holder_to_end(&mut self, now: Time) -> (Option<QueueKey>, Time) {
         let mut next = Time::NEVER;
         for (size, left) in OF_DAEMON.into_iter().enumerate() {
-            self.is_wanted[size] &= self.free[size].len() <= left;
+            self.is_wanted[size] &= self.free[size].len() <= left + OF_PEERS[size];
             let oldest = self.holders[size].first_key_value().filter(|_| self.is_wanted[size]);
             match oldest {
                 Some((&(since, _), &queue)) if since + KEPT <= now => {
@@ -148,6 +152,11 @@ impl Scratch {
             }
         }
         (None, next)
+    }
+
+    /// The host has sent the data of this buffer: from now on the SSD keeps it, and no queue ends for it.
+    pub(crate) fn arrived(&mut self, buffer: &Buffer) {
+        self.holders[size_of(buffer.bytes)].remove(&(buffer.since, buffer.offset));
     }
 
     pub(crate) fn give(&mut self, buffer: Buffer) {
@@ -229,10 +238,13 @@ mod tests {
         let others = [all(&mut scratch, client(2), 4096), all(&mut scratch, client(2), LARGE_BYTES)];
         assert!(others.iter().all(|taken| !taken.is_empty()));
         assert!(scratch.take(client(3), LARGE_BYTES).is_none());
+        // Another SSD reads, however many clients have the buffers.
+        let peer = scratch.take(Owner::Host(Identity::Peer(1)), LARGE_BYTES);
+        assert!(peer.is_some());
         let daemon = [scratch.take(Owner::Daemon, 4096), scratch.take(Owner::Daemon, LARGE_BYTES)];
         assert!(daemon.iter().all(Option::is_some));
         let taken = strangers.into_iter().chain(large).chain(others.into_iter().flatten());
-        taken.chain(daemon.into_iter().flatten()).for_each(|buffer| scratch.give(buffer));
+        taken.chain(daemon.into_iter().flatten()).chain(peer).for_each(|buffer| scratch.give(buffer));
         assert!(scratch.held.is_empty());
         assert_eq!(all(&mut scratch, client(1), LARGE_BYTES).len(), (LARGE_COUNT / 2) as usize);
     }

@@ -24,8 +24,9 @@ pub(crate) enum Role {
     Admin(u16),
     /// An I/O queue of this controller, with the identity of its host.
     Io(u16, Identity),
-    /// After Disconnect.
-    Ended,
+    /// An I/O queue of this controller after Disconnect: it takes no commands, and is closed with the
+    /// controller.
+    Ended(u16),
 }
 
 /// One queue pair.

@@ -26,6 +26,9 @@ const FRESH_ENTRIES: u16 = 2;
 pub(crate) const MAX_IO_QUEUES: u16 = 1024;
 /// Most entries of all queues together: as many as the slabs can number.
 const MAX_ENTRIES: u32 = 1 << 18;
+/// Most controllers of a client with weighted round robin. All workers share the order of such a controller,
+/// so each of them looks at those whose next command another one has.
+pub(crate) const MOST_WEIGHTED: usize = 16;
 /// Controller ids are 1 to this.
 const MAX_CONTROLLERS: usize = 0x4000;
 
@@ -67,8 +70,8 @@ pub(crate) enum Standing {
     Unconnected,
     /// Admin commands take no time of the modelled firmware: each is carried out when it comes.
     Admin,
-    /// Commands pend with the I/O queues of this controller.
-    Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
+    /// Commands pend with the I/O queues of the controller of this client that has this arbiter.
+    Io { identity: Identity, class: Class, arbiter: Arc<Arbiter> },
 }
 
 /// All connections of one SSD.
@@ -114,9 +117,9 @@ impl Hosts {
                 let host = self.controllers.get(index(controller))?.as_ref()?;
                 state.reader = (!host.features.tell_unwritten).then_some(identity);
                 let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
-                state.standing = Standing::Io { controller, class, arbiter };
+                state.standing = Standing::Io { identity, class, arbiter };
             }
-            Role::Fresh | Role::Connecting | Role::Ended => {}
+            Role::Fresh | Role::Connecting | Role::Ended(_) => {}
         }
         Some(state)
     }
@@ -163,13 +166,13 @@ impl Hosts {
                 others.retain(|&other| other != key);
                 Some(others)
             }
-            Role::Io(cntlid, _) => {
+            Role::Io(cntlid, _) | Role::Ended(cntlid) => {
                 if let Some(host) = self.host(cntlid) {
                     host.queues.retain(|&other| other != key);
                 }
                 Some(Vec::new())
             }
-            Role::Fresh | Role::Connecting | Role::Ended => Some(Vec::new()),
+            Role::Fresh | Role::Connecting => Some(Vec::new()),
         }
     }
 
@@ -248,6 +251,12 @@ impl Hosts {
         known.into_iter()
     }
 
+    /// Whether a client may have one more controller with weighted round robin.
+    pub(crate) fn may_weigh(&self, identity: Identity) -> bool {
+        let of_client = self.controllers.iter().flatten().filter(|host| host.identity == identity);
+        of_client.filter(|host| host.arbiter.is_weighted()).count() < MOST_WEIGHTED
+    }
+
     /// Admin queues of hosts with this identity and another host identifier, or an older registration.
     pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16], serial: u64) -> Vec<QueueKey> {
         let others = self.controllers.iter().flatten().filter(|host| host.identity == identity);
@@ -255,10 +264,11 @@ impl Hosts {
         others.filter_map(|host| host.queues.first().copied()).collect()
     }
 
-    /// The queue of this id of a controller.
+    /// The queue of this id of a controller. After Disconnect a queue has its id no longer.
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
         let host = self.controllers.get(index(cntlid))?.as_ref()?;
-        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(|queue| queue.qid == qid))
+        let has_id = |queue: &Queue| queue.qid == qid && !matches!(queue.role, Role::Ended(_));
+        host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(has_id))
     }
 
     /// Whether a controller has a queue of this id.

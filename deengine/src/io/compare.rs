@@ -2,22 +2,25 @@
 //! Compare: the SSD fetches the host's data, and the stored blocks must be equal.
 //!
 //! ```text
-//!   authorised as a read --> Pull into scratch --> judged again --> block by block: page == data ?
+//!   authorised as a read --> Pull into scratch --> judged again --> page by page, perhaps loaded: == data ?
 //! ```
-//! The SSD reads the blocks when the data is there, all at one moment, so it pins nothing. This is the only
-//! command for which the firmware reads block data. Fused commands do not exist here: the frame check refuses
-//! them.
+//! The SSD looks up the blocks when the data is there, all at one moment, and pins their pages until they are
+//! compared. A page that is not in memory is loaded as for a read: a slow disk holds up nothing else. Fused
+//! commands do not exist here: the frame check refuses them.
 //!
 //! The model charges a read of the pages, with its transfer, although the bytes go the other way on the link.
 
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
-use crate::commands::{OK, TransferKind, Work};
+use crate::commands::{Command, OK, TransferKind, Work};
 use crate::controller::Ssd;
+use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
+use gnstor_base::region::LocalRef;
 use gnstor_base::time::Time;
+use gnstor_flash::{Fetch, Ppa};
 use gnstor_ftl::Extent;
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::Identity;
@@ -38,12 +41,12 @@ impl Ssd {
             return self.refuse(permit, vid, Refusal::NotReady.into(), accepted);
         };
         let local = self.commands.scratch.local(&buffer);
-        let id = self.start(permit, vid, accepted, Work::Compare { request, buffer });
+        let id = self.start(permit, vid, accepted, Work::Compare { request, buffer, has_data: false });
         self.pull(id, TransferKind::Other, first.remote, local);
     }
 
     /// The host's data is in the buffer, or its transfer has failed.
-    pub(crate) fn finish_compare(
+    pub(crate) fn compare_data(
         &mut self,
         command: Accepted,
         failure: Option<Refused>,
@@ -57,66 +60,104 @@ impl Ssd {
             Some(refused) => Err(refused),
             None => self.table.confirm(now, identity, &request),
         };
-        let start = accepted.max(now);
-        let (outcome, done) = match judged {
-            Ok(()) => self.compare_blocks(start, &request, &buffer),
-            Err(refused) => (Err(refused), start),
-        };
+        let at = accepted.max(now);
+        match judged {
+            Ok(()) => self.compare_blocks(Accepted { now, at, permit }, request, buffer),
+            Err(refused) => {
+                self.finish_compare(Accepted { now, at, permit }, Some(refused), request, buffer);
+            }
+        }
+    }
+
+    /// All blocks have been compared.
+    pub(crate) fn finish_compare(
+        &mut self,
+        command: Accepted,
+        failure: Option<Refused>,
+        request: Authorized<Request>,
+        buffer: Buffer,
+    ) {
+        let Accepted { now, at: done, permit } = command;
         self.commands.scratch.give(buffer);
-        let outcome = self.lease_over(done).map_or(outcome, Err);
-        match outcome {
-            Ok(()) => {
+        let done = done.max(now);
+        match self.lease_over(done).or(failure) {
+            None => {
                 self.count(&request);
                 self.complete(permit, OK, done, 0);
             }
-            Err(refused) => self.refuse(permit, request.get().address.vid.get(), refused, done),
+            Some(refused) => self.refuse(permit, request.get().address.vid.get(), refused, done),
         }
         self.leave(now, request);
     }
 
-    /// What the comparison says, and when the model has read the pages for it.
-    fn compare_blocks(
-        &mut self,
-        start: Time,
-        request: &Authorized<Request>,
-        buffer: &Buffer,
-    ) -> (Result<(), Refused>, Time) {
-        let address = request.get().address;
-        let mut stored = [0; BLOCK_BYTES as usize];
-        let mut given = [0; BLOCK_BYTES as usize];
-        let mut outcome = Ok(());
-        let mut zeros = 0;
+    /// Compares the pages that are in memory, and has the others loaded. The model reads all of them.
+    fn compare_blocks(&mut self, command: Accepted, request: Authorized<Request>, buffer: Buffer) {
+        let Accepted { now, at: start, permit } = command;
+        let (address, generation) = (request.get().address, request.generation());
+        let mut extents = std::mem::take(&mut self.commands.lists.extents);
+        extents.clear();
+        extents.extend(
+            (0..request.get().blocks)
+                .map(|index| self.ftl().extent(address.vid, generation, address.vba + index)),
+        );
         self.commands.lists.touched.clear();
-        for index in 0..request.get().blocks {
-            match self.ftl().extent(address.vid, request.generation(), address.vba + index) {
-                Extent::Page(page, sum) => {
-                    self.commands.lists.touched.push(page);
-                    let read = self.ftl().read_now(page, &mut stored);
-                    self.ftl().unpin(page);
-                    if read.is_err() {
-                        outcome = outcome.and(Err(Refusal::Unreadable));
-                        continue;
-                    }
-                    if block_sum(&stored) != sum {
-                        outcome = outcome.and(Err(Refusal::BadChecksum));
-                        continue;
-                    }
-                }
-                Extent::Unmapped | Extent::StaleGeneration => {
-                    zeros += 1;
-                    stored.fill(0);
-                }
-                Extent::WrongKey => {
-                    outcome = outcome.and(Err(Refusal::WrongKey));
-                    continue;
-                }
-            }
-            self.commands.scratch.read_at(buffer, index << BLOCK_SHIFT, &mut given);
-            if stored != given {
-                outcome = outcome.and(Err(Refusal::CompareFailed));
+        let mut zeros = 0;
+        for extent in &extents {
+            match *extent {
+                Extent::Page(page, _) => self.commands.lists.touched.push(page),
+                Extent::Unmapped | Extent::StaleGeneration => zeros += 1,
+                Extent::WrongKey => {}
             }
         }
         let done = self.ftl().read_time(start, &self.commands.lists.touched, zeros);
-        (outcome.map_err(Refused::from), done)
+        // The host has done its part. What the SSD waits for is no reason to end the host's queue.
+        self.commands.scratch.arrived(&buffer);
+        let id =
+            self.start(permit, address.vid.get(), done, Work::Compare { request, buffer, has_data: true });
+        for (index, extent) in (0u32..).zip(&extents) {
+            match *extent {
+                Extent::Page(page, sum) => self.compare_page(id, index, page, sum),
+                Extent::Unmapped | Extent::StaleGeneration => {
+                    self.compare_block(id, index, &[0; BLOCK_BYTES as usize]);
+                }
+                Extent::WrongKey => self.fail(id, Refusal::WrongKey),
+            }
+        }
+        self.commands.lists.extents = extents;
+        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+            self.finish(now, id);
+        }
+    }
+
+    fn compare_page(&mut self, id: u32, index: u32, page: Ppa, sum: u32) {
+        match self.ftl().fetch(page) {
+            Fetch::Here(local) => self.compare_stored(id, index, local, sum),
+            Fetch::Loading(ticket) => {
+                return self.load(id, ticket, Load { command: id, page, sum, to: LoadFor::Compare(index) });
+            }
+            Fetch::Unreadable => self.fail(id, Refusal::Unreadable),
+        }
+        self.ftl().unpin(page);
+    }
+
+    /// The page of a block is in memory.
+    pub(super) fn compare_stored(&mut self, id: u32, index: u32, local: LocalRef, sum: u32) {
+        let mut stored = [0; BLOCK_BYTES as usize];
+        self.ftl().read_fetched(local, &mut stored);
+        if block_sum(&stored) == sum {
+            self.compare_block(id, index, &stored);
+        } else {
+            self.fail(id, Refusal::BadChecksum);
+        }
+    }
+
+    fn compare_block(&mut self, id: u32, index: u32, stored: &[u8; BLOCK_BYTES as usize]) {
+        let mut given = [0; BLOCK_BYTES as usize];
+        let Commands { slots, scratch, .. } = &mut self.commands;
+        let Some(Command { work: Work::Compare { buffer, .. }, .. }) = slots.get_mut(id) else { return };
+        scratch.read_at(buffer, index << BLOCK_SHIFT, &mut given);
+        if *stored != given {
+            self.fail(id, Refusal::CompareFailed);
+        }
     }
 }

@@ -75,8 +75,8 @@ impl Worker {
     /// What pends has changed: tells the other workers, and works out when to look at it again.
     #[inline]
     pub(super) fn publish_pending(&mut self) {
-        let controllers = self.pending.controllers(self.index);
-        self.shared.workers.publish_pending(&mut self.place, controllers);
+        let clients = self.pending.clients(self.index);
+        self.shared.workers.publish_pending(&mut self.place, clients);
         self.pending_at = self.pending_wants();
     }
 
@@ -304,7 +304,7 @@ impl Ssd {
                 self.submit_fabrics(now, permit, role, sqe);
             }
             Role::Unproven(_) => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
-            Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
+            Role::Fresh | Role::Connecting | Role::Ended(_) | Role::Admin(_) | Role::Io(..) => {
                 self.refuse(permit, 0, Refusal::SequenceError.into(), now);
             }
         }
@@ -337,7 +337,7 @@ impl Ssd {
         };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
-                Ok(()) => self.make_durable(now, permit, 0, accepted),
+                Ok(()) => self.flush(Accepted { now, at: accepted, permit }, submission.identity),
                 Err(refused) => self.refuse(permit, 0, refused, accepted),
             },
             io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {

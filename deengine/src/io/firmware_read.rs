@@ -3,7 +3,7 @@
 
 use crate::commands::{Accepted, OK, TransferKind, Work};
 use crate::controller::{Push, Ssd};
-use crate::io::state::Load;
+use crate::io::state::{Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
@@ -70,7 +70,9 @@ impl Ssd {
                 Fetch::Here(local) => {
                     self.push(id, Push { kind: TransferKind::FromPage(page), remote, local, sum: Some(sum) });
                 }
-                Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
+                Fetch::Loading(ticket) => {
+                    self.load(id, ticket, Load { command: id, page, sum, to: LoadFor::Host(remote) });
+                }
                 Fetch::Unreadable => {
                     self.ftl().unpin(page);
                     self.fail(id, Refusal::Unreadable);

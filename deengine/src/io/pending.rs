@@ -3,21 +3,26 @@
 //! queue.
 //!
 //! ```text
-//!   controller 1 --+
-//!   controller 2 --+-- in turn, a command each;  within a controller: its arbiter
-//!   controller 3 --+
+//!   client 7: controller 1 --+--+
+//!             controller 2 --+  +-- clients in turn, a command each
+//!   client 8: controller 3 -----+     within a client: its controllers in turn
+//!                                     within a controller: its arbiter
 //! ```
-//! Arbitration is a controller's own affair in NVMe: an urgent class goes before the other queues of its
-//! host, not before other hosts. A pending command has not been fetched, so it does not move the queue's
+//! A client that opens a thousand controllers has as many turns as one that opens one. Arbitration is a
+//! controller's own affair in NVMe: an urgent class goes before the other queues of its controller, and
+//! before no others. A pending command has not been fetched, so it does not move the queue's
 //! head (SQHD). A write whose data was pulled early is fetched already.
 
 use super::port::Ports;
+use super::rings::{Ring, Rings};
 use crate::hosts::Standing;
 use crate::hosts::arbiter::{Arbiter, Class, RoundRobin};
 use crate::workers::worker_of;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -41,7 +46,15 @@ pub(super) struct Taken {
 /// Which queues of one worker have commands pending; the commands are with their ports.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    controllers: VecDeque<Controller>,
+    /// The clients with commands pending, in the order of their turns.
+    clients: Rings<Client>,
+    order: Ring,
+    by_identity: FxHashMap<Identity, u32>,
+    /// The controllers of all these clients.
+    controllers: Rings<Controller>,
+    /// Places of controllers, by the addresses of their arbiters. The id of a controller that has ended may
+    /// be another client's already, while commands of its queues still pend.
+    by_arbiter: FxHashMap<usize, u32>,
     /// Number of the controllers that share their order with other workers.
     shared: usize,
     commands: usize,
@@ -50,10 +63,18 @@ pub(super) struct Pending {
     next: Option<bool>,
 }
 
+/// A client with commands pending. The daemon, and another SSD, are clients here, too.
+#[derive(Debug)]
+struct Client {
+    identity: Identity,
+    /// Its controllers with commands pending, in the order of their turns.
+    controllers: Ring,
+}
+
 /// The queues of a controller with commands pending.
 #[derive(Debug)]
 struct Controller {
-    id: u16,
+    client: u32,
     arbiter: Arc<Arbiter>,
     /// The order of this worker alone, for a controller in plain round robin. Otherwise all workers share the
     /// arbiter's order.
@@ -71,7 +92,7 @@ impl Controller {
         }
     }
 
-    /// The queue has no command any more; it need not be of this controller.
+    /// The queue has no command any more.
     fn remove(&mut self, queue: QueueKey) {
         let is_listed = match self.arbiter.shared_order() {
             Some(mut order) => order.remove(queue),
@@ -126,9 +147,14 @@ impl Pending {
     }
 
     fn look_at_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
-        let queue = self.controllers.iter().find_map(|controller| controller.next(worker))?;
-        let first = ports.look_at(queue).and_then(|port| port.waiting.front());
+        let mut queues = self.clients.iter(&self.order).flat_map(|client| self.next_of(client, worker));
+        let first = ports.look_at(queues.next()?).and_then(|port| port.waiting.front());
         Some(matches!(first, Some((_, Waiting::Write(_)))))
+    }
+
+    /// The next queue of a client that this worker may take a command from.
+    fn next_of(&self, client: &Client, worker: usize) -> Option<QueueKey> {
+        self.controllers.iter(&client.controllers).find_map(|controller| controller.next(worker))
     }
 
     /// The next command may have changed.
@@ -137,13 +163,13 @@ impl Pending {
         self.next = if self.shares_order() { None } else { self.look_at_next(0, ports) };
     }
 
-    /// Number of controllers with a command that this worker may take.
+    /// Number of clients with a command that this worker may take.
     #[inline]
-    pub(super) fn controllers(&self, worker: usize) -> usize {
+    pub(super) fn clients(&self, worker: usize) -> usize {
         if !self.shares_order() {
-            return self.controllers.len();
+            return self.order.len();
         }
-        self.controllers.iter().filter(|controller| controller.next(worker).is_some()).count()
+        self.clients.iter(&self.order).filter(|client| self.next_of(client, worker).is_some()).count()
     }
 
     /// Puts a command that arrived at `at` at the end of its queue. Returns whether it is the first there.
@@ -156,39 +182,99 @@ impl Pending {
         what: Waiting,
     ) -> Option<bool> {
         let port = ports.get(queue)?;
-        let Standing::Io { controller: id, class, arbiter } = &port.standing else { return None };
+        let Standing::Io { identity, class, ref arbiter } = port.standing else { return None };
         port.waiting.push_back((at, what));
         self.commands += 1;
         if port.waiting.len() > 1 {
             return Some(false);
         }
-        let at = self.controllers.iter().position(|other| other.id == *id);
-        let at = at.unwrap_or_else(|| {
-            let (arbiter, own) = (Arc::clone(arbiter), RoundRobin::default());
-            self.shared += usize::from(arbiter.is_weighted());
-            self.controllers.push_back(Controller { id: *id, arbiter, own, queues: 0 });
-            self.controllers.len() - 1
-        });
-        self.controllers[at].add(queue, *class);
+        let place = self.place_of(identity, arbiter);
+        port.listed = Some(place);
+        if let Some(controller) = self.controllers.get_mut(place) {
+            controller.add(queue, class);
+        }
         self.has_changed(ports);
         Some(true)
     }
 
+    /// The place of a controller among those with commands pending. One that has none yet gets the last turn
+    /// of its client, and a client that has none the last turn of all.
+    fn place_of(&mut self, identity: Identity, arbiter: &Arc<Arbiter>) -> u32 {
+        if let Some(&place) = self.by_arbiter.get(&address(arbiter)) {
+            return place;
+        }
+        let Self { clients, order, .. } = self;
+        let client = *self
+            .by_identity
+            .entry(identity)
+            .or_insert_with(|| clients.push_back(order, Client { identity, controllers: Ring::default() }));
+        self.shared += usize::from(arbiter.is_weighted());
+        let (key, arbiter, own) = (address(arbiter), Arc::clone(arbiter), RoundRobin::default());
+        let controller = Controller { client, arbiter, own, queues: 0 };
+        let ring = &mut self.clients.get_mut(client).expect("it was just found").controllers;
+        let place = self.controllers.push_back(ring, controller);
+        self.by_arbiter.insert(key, place);
+        place
+    }
+
     /// Takes the next command, if this worker may.
     pub(super) fn pop(&mut self, worker: usize, ports: &mut Ports) -> Option<Taken> {
-        let has_more = |queue| ports.look_at(queue).is_some_and(|port| port.waiting.len() > 1);
-        let mut all = self.controllers.iter_mut().enumerate();
-        let (at, queue) = all.find_map(|(at, controller)| Some((at, controller.take(worker, has_more)?)))?;
-        let controller = self.controllers.remove(at)?;
-        if controller.queues > 0 {
-            self.controllers.push_back(controller);
-        } else {
-            self.shared -= usize::from(controller.arbiter.is_weighted());
+        let (place, queue) = self.take_next(worker, ports)?;
+        let port = ports.get(queue)?;
+        let (arrived, what) = port.waiting.pop_front()?;
+        if port.waiting.is_empty() {
+            port.listed = None;
         }
-        let (arrived, what) = ports.get(queue)?.waiting.pop_front()?;
         self.commands -= 1;
+        self.had_turn(place);
         self.has_changed(ports);
         Some(Taken { queue, arrived, what })
+    }
+
+    /// Takes a command off the first controller that this worker may serve. Returns the controller's place,
+    /// and the command's queue.
+    fn take_next(&mut self, worker: usize, ports: &Ports) -> Option<(u32, QueueKey)> {
+        let has_more = |queue| ports.look_at(queue).is_some_and(|port| port.waiting.len() > 1);
+        let mut next_client = self.order.first();
+        while let Some(client) = next_client {
+            let mut next = self.clients.get(client)?.controllers.first();
+            while let Some(place) = next {
+                if let Some(queue) = self.controllers.get_mut(place)?.take(worker, has_more) {
+                    return Some((place, queue));
+                }
+                next = self.controllers.after(place);
+            }
+            next_client = self.clients.after(client);
+        }
+        None
+    }
+
+    /// A controller has had its turn, and so has its client.
+    fn had_turn(&mut self, place: u32) {
+        let Some(controller) = self.controllers.get(place) else { return };
+        let (client, is_empty) = (controller.client, controller.queues == 0);
+        if is_empty {
+            self.remove_controller(place);
+        } else if let Some(Client { controllers, .. }) = self.clients.get_mut(client) {
+            self.controllers.to_back(controllers, place);
+        }
+        if self.clients.get(client).is_some() {
+            self.clients.to_back(&mut self.order, client);
+        }
+    }
+
+    /// A controller has no command any more.
+    fn remove_controller(&mut self, place: u32) {
+        let Some(client) = self.controllers.get(place).map(|controller| controller.client) else { return };
+        let Some(Client { controllers, identity }) = self.clients.get_mut(client) else { return };
+        let identity = *identity;
+        let Some(gone) = self.controllers.remove(controllers, place) else { return };
+        self.by_arbiter.remove(&address(&gone.arbiter));
+        self.shared -= usize::from(gone.arbiter.is_weighted());
+        if controllers.len() == 0 {
+            self.clients.remove(&mut self.order, client);
+            self.by_identity.remove(&identity);
+        }
     }
 
     /// Removes all that pends in a queue.
@@ -196,8 +282,8 @@ impl Pending {
         let Some(port) = ports.get(queue) else { return VecDeque::new() };
         let waiting = std::mem::take(&mut port.waiting);
         self.commands -= waiting.len();
-        if !waiting.is_empty() {
-            self.delist(queue);
+        if let Some(place) = port.listed.take() {
+            self.delist(place, queue);
             self.has_changed(ports);
         }
         waiting
@@ -210,19 +296,25 @@ impl Pending {
         let Some(at) = port.waiting.iter().position(|(_, what)| is_it(what)) else { return false };
         port.waiting.remove(at);
         self.commands -= 1;
-        if port.waiting.is_empty() {
-            self.delist(queue);
+        if port.waiting.is_empty()
+            && let Some(place) = port.listed.take()
+        {
+            self.delist(place, queue);
         }
         self.has_changed(ports);
         true
     }
 
-    /// A queue has no command any more, for another reason than [`Self::pop`].
-    fn delist(&mut self, queue: QueueKey) {
-        for controller in &mut self.controllers {
-            controller.remove(queue);
+    /// A queue of this controller has no command any more, for another reason than [`Self::pop`].
+    fn delist(&mut self, place: u32, queue: QueueKey) {
+        let Some(controller) = self.controllers.get_mut(place) else { return };
+        controller.remove(queue);
+        if controller.queues == 0 {
+            self.remove_controller(place);
         }
-        self.controllers.retain(|controller| controller.queues > 0);
-        self.shared = self.controllers.iter().filter(|controller| controller.arbiter.is_weighted()).count();
     }
+}
+
+fn address(arbiter: &Arc<Arbiter>) -> usize {
+    Arc::as_ptr(arbiter).addr()
 }

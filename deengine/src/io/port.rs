@@ -25,6 +25,8 @@ pub(super) struct Port {
     pub(super) standing: Standing,
     /// Commands that pend, and when they arrived.
     pub(super) waiting: VecDeque<(Time, Waiting)>,
+    /// Where `Pending` keeps its controller, while commands pend.
+    pub(super) listed: Option<u32>,
     size: u32,
     /// Commands that have not been completed.
     outstanding: u32,
@@ -122,6 +124,7 @@ impl Ports {
             reader: None,
             standing: Standing::Unconnected,
             waiting: VecDeque::new(),
+            listed: None,
             size: entries.into(),
             outstanding: 0,
             head: 0,

@@ -5,13 +5,15 @@
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::{Push, Ssd};
-use crate::io::state::{Commands, Load};
+use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
+use gnstor_durable::Seq;
 use gnstor_flash::{Loaded, Ticket};
 use gnstor_ftl::{CommitError, MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 
 /// How soon to try a waiting command again, where the layer does not know better.
@@ -19,8 +21,12 @@ const RETRY_PAUSE: Span = Span::from_ns(20_000);
 /// This pause on a full disk, and where commands wait for syncs only: the layer knows better when those end.
 const LONG_PAUSE: Span = Span::from_ms(2);
 
+/// How soon to look whether there are frames for writes that wait for some. The layer knows when a program
+/// gives some back; the data of others may arrive at any time.
+const STARVED_PAUSE: Span = Span::from_ns(200_000);
+
 /// Most commands that are tried again at a time.
-const MOST_TRIES: usize = 1024;
+pub(super) const MOST_TRIES: usize = 1024;
 
 impl Ssd {
     /// Keeps the command, to retry it when the layer has progressed.
@@ -28,6 +34,16 @@ impl Ssd {
         self.commands.waiting.push_back(id);
         if !self.commands.is_retrying {
             self.wake_at(now);
+        }
+    }
+
+    /// The write finds no frames, or its client has its share of them. It is looked at again before later
+    /// ones of its client.
+    pub(super) fn starve(&mut self, now: Time, client: ClientId, id: u32) {
+        let is_tried = self.commands.is_retrying;
+        self.commands.starved.join(client, id, is_tried);
+        if !is_tried {
+            self.wake_at(now + STARVED_PAUSE);
         }
     }
 
@@ -53,15 +69,15 @@ impl Ssd {
         self.workers().maintain_by(at);
     }
 
-    /// Sends on what the medium has loaded.
+    /// Sends on, or compares, what the medium has loaded.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.commands.loads.is_empty() {
             let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
             let load = self.commands.loads.remove(&ticket).expect("every load has a command");
-            let Load { command: id, page, remote, sum } = load;
+            let Load { command: id, page, sum, to } = load;
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
-            match result {
-                Ok(local) if !gone => {
+            match (result, to) {
+                (Ok(local), LoadFor::Host(remote)) if !gone => {
                     // The load's place is taken by the transfer.
                     if let Some(command) = self.commands.get_mut(id) {
                         command.pending -= 1;
@@ -70,8 +86,12 @@ impl Ssd {
                     self.push(id, Push { kind, remote, local, sum: Some(sum) });
                     continue;
                 }
-                Ok(_) => self.ftl().release(ticket),
-                Err(_) => self.fail(id, Refusal::Unreadable),
+                (Ok(local), LoadFor::Compare(index)) if !gone => {
+                    self.compare_stored(id, index, local, sum);
+                    self.ftl().release(ticket);
+                }
+                (Ok(_), _) => self.ftl().release(ticket),
+                (Err(_), _) => self.fail(id, Refusal::Unreadable),
             }
             self.ftl().unpin(page);
             self.ended(now, id);
@@ -91,9 +111,10 @@ impl Ssd {
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
         let layer = self.ftl().maintain(now);
         self.take_loads(now);
-        if !self.commands.waiting.is_empty() {
+        if self.waits() {
             self.commands.is_retrying = true;
             let gives_up = self.ftl().gives_up(now);
+            self.try_starved(now, gives_up);
             // One client may have as many waiting commands as its queues hold.
             for _ in 0..self.commands.waiting.len().min(MOST_TRIES) {
                 let Some(id) = self.commands.waiting.pop_front() else { break };
@@ -102,30 +123,39 @@ impl Ssd {
             self.commands.is_retrying = false;
         }
         // If no command here waits for the layer, the workers maintain it without this lock.
-        let mut next = if self.commands.waiting.is_empty() {
+        let mut next = if self.waits() {
+            layer.min(now + self.retry_pause())
+        } else {
             self.workers().maintain_by(layer);
             Time::NEVER
-        } else {
-            layer
         };
-        if !self.commands.waiting.is_empty() {
-            next = next.min(now + self.retry_pause());
-        }
         if !self.commands.loads.is_empty() {
             next = next.min(now + MEDIUM_PAUSE);
         }
         next
     }
 
-    fn retry_pause(&mut self) -> Span {
-        let is_held = self.ftl().flash().is_held();
-        let Commands { waiting, slots, .. } = &mut self.commands;
-        let mut for_syncs =
-            |&id: &u32| slots.get_mut(id).is_none_or(|command| matches!(command.work, Work::MakeDurable(_)));
-        if is_held || waiting.iter().all(&mut for_syncs) { LONG_PAUSE } else { RETRY_PAUSE }
+    /// Whether a command waits for the layer.
+    fn waits(&self) -> bool {
+        !self.commands.waiting.is_empty() || !self.commands.starved.is_empty()
     }
 
-    fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
+    fn retry_pause(&mut self) -> Span {
+        let is_held = self.ftl().flash().is_held();
+        let Commands { waiting, starved, slots, .. } = &mut self.commands;
+        let mut for_syncs =
+            |&id: &u32| slots.get_mut(id).is_none_or(|command| matches!(command.work, Work::MakeDurable(_)));
+        match (is_held, waiting.iter().all(&mut for_syncs)) {
+            (true, _) => LONG_PAUSE,
+            (false, false) => RETRY_PAUSE,
+            (false, true) if starved.is_empty() => LONG_PAUSE,
+            (false, true) => STARVED_PAUSE,
+        }
+    }
+
+    pub(super) fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
+        #[cfg(test)]
+        (self.commands.tries += 1);
         // A number comes again: the command that waited may be gone with its queue, and another one have it.
         let Some(command) = self.commands.get_mut(id).filter(|command| command.waits_for_layer()) else {
             return;
@@ -144,7 +174,9 @@ impl Ssd {
             (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }
-            (Work::Starved(end), Some(why)) if self.ftl().flash().free_frames() == 0 => {
+            (Work::Starved(end), Some(why))
+                if self.ftl().flash().free_frames() < end.request.get().blocks =>
+            {
                 self.give_up(now, end);
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }
@@ -188,7 +220,7 @@ impl Ssd {
     /// Judges a request by the entry of now, if its own was replaced while it waited for the layer. A fence
     /// does not wait for a disk, and closes no queue that only waits for one. What a refused request would
     /// have changed, such as the stamps of a volume id that has a new life, stays as it is.
-    fn judge_anew(
+    pub(super) fn judge_anew(
         &mut self,
         now: Time,
         request: Authorized<Request>,
@@ -224,10 +256,15 @@ pub(crate) fn not_durable(why: NotDurable) -> Refusal {
 }
 
 impl Ssd {
-    /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
+    /// Completes when everything committed so far is durable without a dump: FUA.
     pub(crate) fn make_durable(&mut self, now: Time, permit: CompletionPermit, vid: u16, done: Time) {
         let (seq, at) = self.ftl().make_durable(now);
-        let done = done.max(at);
+        self.await_durable(Accepted { now, at: done.max(at), permit }, vid, seq);
+    }
+
+    /// Completes when transaction `seq` is durable without a dump, which the layer has begun to do.
+    pub(super) fn await_durable(&mut self, command: Accepted, vid: u16, seq: Seq) {
+        let Accepted { now, at: done, permit } = command;
         if self.ftl().durable() >= seq {
             return self.acknowledge(permit, vid, done);
         }

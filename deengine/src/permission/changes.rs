@@ -7,30 +7,41 @@ use crate::permission::rate::Rate;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::Tombstone;
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
 
 /// Largest step from the last term to a new one.
-const TERM_JUMP: u64 = 1 << 32;
+const TERM_JUMP: u64 = 1 << 20;
+/// Highest term. The number of a registration has the term of its daemon in its upper 32 bits.
+const MAX_TERM: u64 = u32::MAX as u64;
 
 impl Table {
-    /// Stores a daemon's term. Refuses one that is lower than an earlier one (protocol rule 3).
-    pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
+    /// Whether a daemon's term may be taken. One that is lower than an earlier one may not (protocol rule 3).
+    pub(crate) fn check_term(&self, term: u64) -> Result<(), Refused> {
         if term < self.term {
             return Err(Refusal::StaleTerm.into());
         }
-        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon.
-        if term - self.term > TERM_JUMP {
+        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon. An
+        // SSD that has heard of no term may be new in an old array.
+        let jumps = self.term > 0 && term - self.term > TERM_JUMP;
+        if term > self.term && (jumps || term > MAX_TERM) {
             return Err(Refusal::InvalidField.into());
         }
+        Ok(())
+    }
+
+    /// Takes a daemon's term, as [`Self::check_term`] allows. A command does so where it takes effect: one
+    /// that is refused leaves the term as it is.
+    pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
+        self.check_term(term)?;
         self.term = term;
         Ok(())
     }
 
     /// Whether VOLUME ADD may add this.
-    pub(crate) fn check_add(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.take_term(entry.term)?;
+    pub(crate) fn check_add(&self, entry: &VolumeEntry) -> Result<(), Refused> {
+        self.check_term(entry.term)?;
         match self.volume(entry.vid) {
             Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
             Some(_) => return Err(Refusal::VolumeExists.into()),
@@ -46,6 +57,7 @@ impl Table {
     /// VOLUME ADD.
     pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
         self.check_add(&entry)?;
+        self.take_term(entry.term)?;
         let free = self.rules.free_slot();
         let slot = u16::try_from(free).expect("below MAX_VOLUMES");
         let done_before = self.workers.done_in(slot);
@@ -58,14 +70,15 @@ impl Table {
         // Serials are the table's, not the volume's: a re-created volume never repeats one.
         self.serial += 1 << 32;
         let serial = self.serial;
+        self.writers.replace(entry.vid, None, entry.writer);
         self.change().put(free, VolumeRules::new(entry, now, serial));
         Ok(())
     }
 
     /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under
     /// mapped blocks.
-    pub(crate) fn check_chmod(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.take_term(entry.term)?;
+    pub(crate) fn check_chmod(&self, entry: &VolumeEntry) -> Result<(), Refused> {
+        self.check_term(entry.term)?;
         let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
         if old.deleting {
             return Err(Refusal::Deleting.into());
@@ -79,28 +92,31 @@ impl Table {
         if same && grows && !entry.deleting { Ok(()) } else { Err(Refusal::InvalidField.into()) }
     }
 
-    /// VOLUME CHMOD.
-    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
+    /// VOLUME CHMOD. Returns the client that may write the volume no more.
+    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<Option<ClientId>, Refused> {
         self.check_chmod(&entry)?;
+        self.take_term(entry.term)?;
         let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
+        let (old, new) = (self.rules.volume(entry.vid).and_then(|volume| volume.entry.writer), entry.writer);
+        self.writers.replace(entry.vid, old, new);
         let used = &mut self.uses[usize::from(slot)];
         // Unchanged limits keep their buckets: a renewal of the lease does not fill them.
         if entry.limits != used.rate.limits() {
             used.rate = Rate::new(entry.limits);
         }
         self.replace(slot, |volume| volume.take(entry, now));
-        Ok(())
+        Ok(old.filter(|_| old != new))
     }
 
     /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
     pub(crate) fn check_delete(
-        &mut self,
+        &self,
         vid: Vid,
         generation: u32,
         version: u64,
         term: u64,
     ) -> Result<Option<VolumeEntry>, Refused> {
-        self.take_term(term)?;
+        self.check_term(term)?;
         if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
             return Ok(None);
         }
@@ -132,6 +148,7 @@ impl Table {
     /// The volume's sweep is done: its id may live again, in a higher generation.
     pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
         let (_, volume) = self.change().remove(vid).expect("the volume was swept");
+        self.writers.replace(vid, volume.entry.writer, None);
         self.tombstones.add(now, &volume.entry);
     }
 
@@ -173,7 +190,8 @@ impl Table {
     pub(crate) fn recall(&mut self, entry: VolumeEntry) {
         let (vid, term) = (entry.vid, entry.term);
         let deleting = entry.deleting;
-        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry });
+        self.recall_term(term);
+        let added = self.add(Time::ZERO, VolumeEntry { term: self.term, deleting: false, ..entry });
         assert!(added.is_ok(), "the metadata store holds each volume once, and no more than the table");
         if let Some(slot) = self.rules.slot_of(vid)
             && let Some(volume) = self.change().volume_mut(slot)

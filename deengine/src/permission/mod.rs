@@ -14,6 +14,7 @@ mod rate;
 mod rules;
 mod tombstones;
 mod volume;
+mod writers;
 
 use crate::permission::fleet::Fleet;
 pub use crate::request::MAX_VOLUMES;
@@ -22,6 +23,7 @@ use crate::smart::counters::{Clients, Counters, QueueCounters};
 use crate::workers::WorkerSet;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
+use gnstor_durable::Seq;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
 use lease::LastRenewal;
@@ -29,6 +31,7 @@ pub(crate) use rules::Rules;
 use std::sync::Arc;
 use tombstones::Tombstones;
 use volume::{Use, VolumeRules};
+use writers::Writers;
 
 /// A `T` that the permission table has allowed, under one version of one volume's entry.
 #[derive(PartialEq, Eq, Debug)]
@@ -76,6 +79,7 @@ pub struct Table {
     uses: Vec<Use>,
     workers: Arc<WorkerSet>,
     tombstones: Tombstones,
+    writers: Writers,
     clients: Clients,
     term: u64,
     serial: u64,
@@ -240,6 +244,21 @@ impl Table {
             let used = &self.uses[usize::from(slot)];
             used.in_flight_older == 0 && self.workers.is_fenced(slot, used.aged_at)
         })
+    }
+
+    /// The volumes whose entries name this client as their writer.
+    pub(crate) fn volumes_of(&self, client: ClientId) -> impl Iterator<Item = Vid> {
+        self.writers.volumes_of(client)
+    }
+
+    /// The last transaction that the client may have written to volumes that it writes no more.
+    pub(crate) fn written_before(&self, client: ClientId) -> Option<Seq> {
+        self.writers.former(client)
+    }
+
+    /// A client has lost the right to write a volume; the volume's `last` transaction, and the `durable` one.
+    pub(crate) fn lost_writer(&mut self, client: ClientId, last: Seq, durable: Seq) {
+        self.writers.lost(client, last, durable);
     }
 
     /// The slot of a volume.

@@ -126,7 +126,7 @@ impl Rules {
     }
 
     #[inline]
-    fn is_unchecked(&self) -> bool {
+    pub(crate) fn is_unchecked(&self) -> bool {
         #[cfg(feature = "unchecked-for-benchmarks")]
         let unchecked = self.unchecked;
         #[cfg(not(feature = "unchecked-for-benchmarks"))]

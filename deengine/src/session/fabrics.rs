@@ -46,7 +46,7 @@ impl Ssd {
             }
             (_, Role::Unproven(_)) => Err(Refusal::AuthenticationRequired.into()),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
-                self.end_queue(permit.queue(), cntlid);
+                self.disconnect(permit.queue(), cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
@@ -218,12 +218,12 @@ impl Ssd {
         }
     }
 
-    fn end_queue(&mut self, key: QueueKey, cntlid: u16) {
-        if let Some(host) = self.hosts.host(cntlid) {
-            host.queues.retain(|&other| other != key);
-        }
+    /// Disconnect of an I/O queue. Its id is free, and it takes no command any more. The queue pair still
+    /// belongs to its controller, and is closed with the controller at the latest. Nothing else would end it:
+    /// a queue has no keep-alive timeout of its own.
+    fn disconnect(&mut self, key: QueueKey, cntlid: u16) {
         if let Some(queue) = self.hosts.queue(key) {
-            queue.role = Role::Ended;
+            queue.role = Role::Ended(cntlid);
         }
     }
 
@@ -264,9 +264,14 @@ impl Ssd {
         if enable && (!known || changed) {
             return Err(Refusal::InvalidField.into());
         }
+        let (is_weighted, was_weighted) = (arbitration_of(value) == AMS_WEIGHTED, host.arbiter.is_weighted());
+        let identity = host.identity;
+        if is_weighted && !was_weighted && !self.hosts.may_weigh(identity) {
+            return Err(Refusal::InvalidField.into());
+        }
+        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         host.cc = value;
-        if host.arbiter.is_weighted() != (arbitration_of(value) == AMS_WEIGHTED) {
-            let is_weighted = arbitration_of(value) == AMS_WEIGHTED;
+        if is_weighted != was_weighted {
             host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
         }
         if was_enabled && !enable {

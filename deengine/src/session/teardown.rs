@@ -19,9 +19,7 @@ impl Ssd {
     pub(crate) fn tear_down(&mut self, now: Time, key: QueueKey) {
         let Some(others) = self.hosts.close(key) else { return };
         self.admin.drop_queue(key);
-        let doomed: Vec<u32> =
-            self.commands.iter().filter(|(_, command)| command.queue == key).map(|(id, _)| id).collect();
-        for id in doomed {
+        for id in self.commands.of_queue(key) {
             self.orphan(now, id);
         }
         self.drop_effects_of(now, key);

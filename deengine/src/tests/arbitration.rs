@@ -105,6 +105,68 @@ fn plain_round_robin_has_no_classes_and_starves_no_queue() {
     assert_eq!(order.len(), 50);
 }
 
+/// Client `raw` with so many controllers, each with an I/O queue. Returns the I/O queues. All are on the same
+/// worker as [`READER`].
+fn with_controllers(harness: &mut Harness, raw: u16, count: u32, cc: u64) -> Vec<QueueKey> {
+    let identity = Identity::Client(client(raw));
+    let place = |nth: u32| QueueKey(3 * (100 * u32::from(raw) + nth) + READER.0 % 3);
+    let queues = (0..count).map(|nth| {
+        let (admin, queue) = (place(2 * nth), place(2 * nth + 1));
+        let cntlid = u16::try_from(harness.connect(admin, 0, identity, CNTLID_ANY).dw0.get()).unwrap();
+        let value = (property::CC_ENABLE | cc).into();
+        let fields = PropertyFields { offset: property::CC.into(), value, ..Default::default() };
+        assert_eq!(harness.refused(admin, command(fctype::PROPERTY_SET, &fields)), None);
+        assert_eq!(refusal(&harness.connect(queue, 1, identity, cntlid)), None);
+        queue
+    });
+    queues.collect()
+}
+
+/// A client of many controllers has no more turns than one with a single one.
+#[test]
+fn clients_take_turns_however_many_controllers_each_has() {
+    for cc in [0, CC_WEIGHTED] {
+        let mut harness = Harness::timed();
+        harness.chmod(|entry| entry.any_reader = true);
+        let many = with_controllers(&mut harness, 10, if cc == 0 { 40 } else { 16 }, cc);
+        harness.hold = true;
+        let address = Address { client: client(10), vid: vid(VOLUME), vba: 1 };
+        for &queue in &many {
+            for _ in 0..4 {
+                let mut sqe = harness.io(io::READ, queue, 1, 1);
+                let read = ReadWrite::decode(&sqe);
+                ReadWrite { slba: Slba::pack(address), ..read }.encode(&mut sqe);
+                harness.submit(queue, sqe);
+            }
+        }
+        reads(&mut harness, READER, 30);
+        let order = order(&mut harness);
+        let own = order[..60].iter().filter(|&&queue| queue == READER).count();
+        assert!((28..=30).contains(&own), "{own} of the first 60 commands: {order:?}");
+        // Within the client its controllers take turns.
+        let first: std::collections::BTreeSet<QueueKey> =
+            order.iter().copied().filter(|&queue| queue != READER).take(many.len()).collect();
+        assert!(first.len() >= many.len() - 1, "{} of {} controllers", first.len(), many.len());
+        assert_eq!(order.len(), 4 * many.len() + 30);
+    }
+}
+
+/// Every worker looks at the shared orders of all of them.
+#[test]
+fn a_client_has_a_bounded_number_of_controllers_with_weighted_round_robin() {
+    let mut harness = Harness::timed();
+    with_controllers(&mut harness, 10, 16, CC_WEIGHTED);
+    let other = Identity::Client(client(11));
+    for (identity, refused) in [(Identity::Client(client(10)), Some(Refusal::InvalidField)), (other, None)] {
+        harness.connect(ADMIN, 0, identity, CNTLID_ANY);
+        assert_eq!(set_cc(&mut harness, property::CC_ENABLE | CC_WEIGHTED), refused);
+        assert_eq!(set_cc(&mut harness, 0), None);
+        assert_eq!(set_cc(&mut harness, property::CC_ENABLE), None, "plain round robin is not counted");
+        harness.memory.remove(&ADMIN);
+        harness.close_queue(harness.now, ADMIN);
+    }
+}
+
 #[test]
 fn reads_and_writes_that_wait_take_turns() {
     let mut harness = Harness::timed();

@@ -4,8 +4,8 @@
 //!
 //! Each is answered at most once and with one status. An unsupported descriptor moves nothing: data within
 //! the capsule, a segment, one without a key. Whatever clients without the right to write send, the blocks,
-//! the table, the term and the map do not change. A client without the right to read gets no data of a block.
-//! `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! the table, the term, the map and the write cache do not change. A client without the right to read gets no
+//! data of a block. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
 
 mod recorded;
 
@@ -105,6 +105,8 @@ struct Truth {
     entries: Vec<VolumeEntry>,
     term: u64,
     map: Vec<u8>,
+    /// Whether writes are acknowledged before they are durable.
+    caches: bool,
 }
 
 impl Truth {
@@ -113,12 +115,13 @@ impl Truth {
         let ssd = harness.ssd();
         let entries = ssd.table.volumes_from(0).map(|volume| volume.entry().clone()).collect();
         let map = ssd.table.fleet().expect("it has a map").bytes().to_vec();
-        Self { blocks, entries, term: ssd.table.term(), map }
+        Self { blocks, entries, term: ssd.table.term(), map, caches: ssd.write_cache_enabled() }
     }
 
     /// Checks that nothing differs. A map with voters may be a newer one, which another SSD has brought.
     fn assert_kept(&self, after: &Self, votes: bool) {
         assert_eq!((&after.entries, after.term), (&self.entries, self.term), "table and term");
+        assert_eq!(after.caches, self.caches, "the write cache is all clients'");
         assert!(after.blocks == self.blocks, "a block was changed by hosts that may not write");
         if after.map == self.map {
             return;
@@ -187,6 +190,7 @@ fn run(seed: u64) -> [u64; 3] {
     let fleet = voting::voted(&[0]);
     let (votes, codes) = (dice.one_in(2), opcodes::all());
     let mut harness = target(votes, &fleet);
+    harness.ssd().set_write_cache(true);
     (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&harness.write(vba, &[u64::from(vba) + 1])), None));
     harness.open(QueueKey(300), 1, 32);
     let before = Truth::of(&mut harness);

@@ -84,6 +84,20 @@ fn what_is_compared_is_what_is_there_when_the_data_is() {
     assert_eq!(refusal(&harness.take(READER, cid).unwrap()), None);
 }
 
+/// A full write buffer is no reason to call a healthy block unreadable.
+#[test]
+fn a_compare_needs_no_frame_of_the_write_buffer() {
+    let mut harness = Harness::new();
+    harness.write(0, &[1, 2]);
+    let mut frames = Vec::new();
+    harness.ssd().ftl().take_frames(u32::MAX, |frame| frames.push(frame));
+    assert_eq!(harness.free_frames(), 0);
+    assert_eq!(compare(&mut harness, READER, 0, &[Some(1), Some(2)]), None);
+    assert_eq!(compare(&mut harness, READER, 0, &[Some(1), Some(3)]), Some(Refusal::CompareFailed));
+    harness.ssd().ftl().give_frames(frames.into_iter());
+    assert!(harness.frames_are_whole());
+}
+
 #[test]
 fn a_reader_revoked_while_the_data_travels_learns_nothing() {
     let mut harness = Harness::new();

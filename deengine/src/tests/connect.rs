@@ -212,6 +212,60 @@ fn after_disconnect_a_queue_takes_no_commands() {
     );
 }
 
+/// Client 10 with an admin queue whose keep-alive timeout is a second, and I/O queues that said Disconnect.
+/// All have the id 1: it is free after each Disconnect.
+fn with_ended_queues(ended: &[QueueKey]) -> Harness {
+    let mut harness = Harness::new();
+    harness.open(ADMIN, 0, 32);
+    let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    let cqe = harness.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
+    let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
+    harness.enable(ADMIN);
+    for &key in ended {
+        assert_eq!(refusal(&harness.connect(key, 1, ten(), cntlid)), None, "the id is free");
+        assert_eq!(harness.refused(key, command(fctype::DISCONNECT, &PropertyFields::default())), None);
+    }
+    assert!(harness.closed.is_empty(), "the host may close them itself");
+    harness
+}
+
+/// Otherwise they would stay for ever, and count against their client's quota.
+#[test]
+fn queues_end_with_their_controller_after_disconnect_too() {
+    let ended = [201, 202, 203].map(QueueKey);
+    let off = PropertyFields { offset: property::CC.into(), ..Default::default() };
+    let ways: [(&str, &dyn Fn(&mut Harness)); 4] = [
+        ("keep-alive timeout", &|harness| harness.step_to(harness.now + Span::from_ms(1001))),
+        ("end of the admin queue", &|harness| {
+            harness.memory.remove(&ADMIN);
+            harness.close_queue(harness.now, ADMIN);
+            harness.pump();
+        }),
+        ("controller reset", &|harness| {
+            assert_eq!(harness.refused(ADMIN, command(fctype::PROPERTY_SET, &off)), None);
+        }),
+        ("another host", &|harness| assert!(connect_as(harness, QueueKey(300), 2).is_ok())),
+    ];
+    for (way, end) in ways {
+        let mut harness = with_ended_queues(&ended);
+        end(&mut harness);
+        for key in ended {
+            assert!(harness.closed.contains(&key), "{way}: {key:?} stays");
+            assert!(harness.role(key).is_none(), "{way}");
+        }
+    }
+}
+
+#[test]
+fn a_host_closes_its_queues_after_disconnect_and_its_controller_goes_on() {
+    let mut harness = with_ended_queues(&[QUEUE]);
+    harness.memory.remove(&QUEUE);
+    harness.close_queue(harness.now, QUEUE);
+    assert_eq!(harness.refused(ADMIN, sqe(admin::KEEP_ALIVE)), None);
+    harness.step_to(harness.now + Span::from_ms(1001));
+    assert_eq!(harness.closed, [ADMIN]);
+}
+
 #[test]
 fn identify_names_the_ssd_and_its_one_namespace() {
     let mut harness = Harness::new();

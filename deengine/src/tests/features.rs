@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Features: an SSD keeps the values that a host sets, and refuses values that it may not set.
 
+use super::voting::PEER;
 use super::*;
 
 const ADMIN: QueueKey = QueueKey(80);
 
 fn set(harness: &mut Harness, feature: u32, value: u32) -> Option<Refusal> {
-    harness.refused(ADMIN, Sqe { cdw10: feature.into(), cdw11: value.into(), ..sqe(admin::SET_FEATURES) })
+    set_by(harness, ADMIN, feature, value)
+}
+
+fn set_by(harness: &mut Harness, admin: QueueKey, feature: u32, value: u32) -> Option<Refusal> {
+    harness.refused(admin, Sqe { cdw10: feature.into(), cdw11: value.into(), ..sqe(admin::SET_FEATURES) })
 }
 
 fn get(harness: &mut Harness, feature: u32, select: u32, cdw11: u32) -> Result<u32, Refusal> {
@@ -101,7 +106,7 @@ fn a_write_cache_can_be_switched_off_where_there_is_one() {
     assert!(harness.ssd().write_cache_enabled(), "protected: as good as durable");
     harness.ssd().set_write_cache(true);
     assert_eq!((get(&mut harness, 0x06, 0, 0), get(&mut harness, 0x06, 3, 0)), (Ok(1), Ok(4)));
-    assert_eq!(set(&mut harness, 0x06, 0), None);
+    assert_eq!(set_by(&mut harness, DAEMON, 0x06, 0), None);
     assert_eq!((get(&mut harness, 0x06, 0, 0), get(&mut harness, 0x06, 1, 0)), (Ok(0), Ok(1)));
     assert!(!harness.ssd().write_cache_enabled());
     let durable = |harness: &Harness| harness.ssd().ftl().durable();
@@ -111,14 +116,48 @@ fn a_write_cache_can_be_switched_off_where_there_is_one() {
     let zeroes = harness.io(io::WRITE_ZEROES, WRITER, 0, 1);
     assert_eq!(harness.refused(WRITER, zeroes), None);
     assert!(written > before && durable(&harness) > written, "each is durable when it is acknowledged");
-    assert_eq!(set(&mut harness, 0x06, 1), None);
+    assert_eq!(set_by(&mut harness, DAEMON, 0x06, 1), None);
     let written = durable(&harness);
     harness.write(1, &[1]);
     assert_eq!(durable(&harness), written, "with the cache on, it need not be");
-    assert_eq!(set(&mut harness, 0x06, 0), None);
+    assert_eq!(set_by(&mut harness, DAEMON, 0x06, 0), None);
     let identify = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1.into(), ..sqe(admin::IDENTIFY) };
     assert_eq!(harness.refused(ADMIN, identify), None);
     assert_eq!(harness.peek(ADMIN, 0)[525], 1);
+}
+
+/// The write cache is all clients': one of them would take the durability that another was promised.
+#[test]
+fn only_the_daemon_switches_the_write_cache() {
+    let mut harness = Harness::new();
+    harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+    harness.ssd().set_write_cache(true);
+    for enabled in [1, 0] {
+        assert_eq!(set_by(&mut harness, DAEMON, 0x06, enabled), None);
+        for (admin, value) in
+            [(70, 1), (70, 0), (80, 1), (80, 0), (90, 1), (90, 0)].map(|(key, value)| (QueueKey(key), value))
+        {
+            let refused = set_by(&mut harness, admin, 0x06, value);
+            assert_eq!(refused, Some(Refusal::NotTheDaemon), "{admin:?} {value}");
+        }
+        assert_eq!(set_by(&mut harness, PEER, 0x06, 1 - enabled), Some(Refusal::NotTheDaemon));
+        assert_eq!(harness.ssd().write_cache_enabled(), enabled == 1);
+        assert_eq!(get(&mut harness, 0x06, 0, 0), Ok(enabled), "every host may ask");
+    }
+}
+
+/// A new version of the rules makes every worker judge all writes in flight again.
+#[test]
+fn a_feature_that_is_set_to_what_it_is_changes_no_version_of_the_rules() {
+    let mut harness = Harness::new();
+    let version = |harness: &Harness| harness.ssd().workers().version();
+    let before = version(&harness);
+    for retry_limit in 0..10 {
+        assert_eq!(set(&mut harness, 0x05, retry_limit), None);
+    }
+    assert_eq!(version(&harness), before);
+    assert_eq!(set(&mut harness, 0x05, 1 << 16), None);
+    assert!(version(&harness) > before, "the workers have to hear of it");
 }
 
 #[test]

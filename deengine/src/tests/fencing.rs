@@ -145,8 +145,57 @@ fn effects_not_yet_taken_die_with_their_queue() {
 fn a_term_that_jumps_is_refused_even_from_the_daemon() {
     let mut harness = Harness::new();
     let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
-    map.term = u64::MAX;
-    assert_eq!(refusal(&harness.set_map(&map)), Some(Refusal::InvalidField));
-    map.term = 1 << 32;
+    let last = harness.ssd().table.term();
+    for (term, refused) in [
+        (u64::MAX, Some(Refusal::InvalidField)),
+        (1 << 32, Some(Refusal::InvalidField)),
+        (last + (1 << 20) + 1, Some(Refusal::InvalidField)),
+        (last + (1 << 20), None),
+    ] {
+        map.term = term;
+        assert_eq!(refusal(&harness.set_map(&map)), refused, "{term}");
+    }
+}
+
+/// An SSD that takes an old array's place has heard of no term. But none may be so high that the numbers of
+/// registrations end.
+#[test]
+fn the_first_term_of_an_ssd_may_be_any_below_2_to_the_32() {
+    for (term, refused) in [(1 << 32, Some(Refusal::InvalidField)), (u64::from(u32::MAX), None)] {
+        let mut harness = Harness::connected(0);
+        let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+        map.term = term;
+        assert_eq!(refusal(&harness.set_map(&map)), refused, "{term}");
+    }
+}
+
+/// It would be believed until a restart, and lock out the daemon that the SSD has a durable term of.
+#[test]
+fn a_command_that_is_refused_leaves_the_term_as_it_is() {
+    let mut harness = Harness::new();
+    let last = harness.ssd().table.term();
+    let newer = |raw, term| VolumeEntry { term, ..entry(raw) };
+    let add = |harness: &mut Harness, entry: VolumeEntry| {
+        refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry))
+    };
+    assert_eq!(add(&mut harness, newer(VOLUME, 70)), Some(Refusal::VolumeExists));
+    let same = newer(VOLUME, 71);
+    let refused = refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &same));
+    assert_eq!(refused, Some(Refusal::StaleVersion));
+    for (generation, refused) in [(7, Refusal::VolumeAbsent), (0, Refusal::StaleVersion)] {
+        let sqe = Sqe { cdw14: 72u32.into(), ..Harness::delete_sqe(generation, 9) };
+        assert_eq!(harness.refused(DAEMON, sqe), Some(refused));
+    }
+    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    (map.term, map.epoch) = (last, 2);
     assert_eq!(refusal(&harness.set_map(&map)), None);
+    (map.term, map.epoch) = (73, 1);
+    assert_eq!(refusal(&harness.set_map(&map)), Some(Refusal::StaleVersion));
+    assert_eq!(harness.ssd().table.term(), last);
+    assert_eq!(
+        add(&mut harness, newer(VOLUME + 1, 69)),
+        None,
+        "the terms of the refused commands are not heard"
+    );
+    assert_eq!(harness.ssd().table.term(), 69);
 }

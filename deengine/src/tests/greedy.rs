@@ -70,6 +70,67 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
     assert_eq!((shares, harness.ssd().commands.frames_of(client(7))), (0, 0));
 }
 
+/// How often waiting commands are tried again in 20 ms.
+fn tries(harness: &mut Harness) -> u64 {
+    let before = harness.ssd().commands.tries;
+    harness.step_to(harness.now + Span::from_ms(20));
+    harness.ssd().commands.tries - before
+}
+
+/// Each try is judged, under the lock of the SSD.
+#[test]
+fn writes_that_find_no_frames_are_tried_again_only_when_there_are_some() {
+    let mut harness = Harness::new();
+    let queues = wide_queues(&mut harness);
+    harness.hold = true;
+    // Four times as many blocks as there are frames, and their data never comes.
+    let commands = 4 * harness.free_frames() as usize / 16;
+    for nth in 0..commands {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 16);
+        harness.submit(queues[nth % queues.len()], sqe);
+    }
+    let pulled = harness.held.len() / 16;
+    assert!(pulled < commands / 2, "{pulled} of {commands} writes have frames");
+    let before = tries(&mut harness);
+    assert!(before < 100, "{before} tries, and no frame came back");
+    // The data of some comes. Their frames are pages' now, until newer writes of these blocks free them.
+    let mut taken = std::mem::take(&mut harness.held);
+    let late = taken.split_off(16 * 20);
+    harness.held = taken;
+    harness.release(|_| 0);
+    harness.held.extend(late);
+    let after = tries(&mut harness);
+    let now_pulled = harness.held.len() / 16;
+    assert!(now_pulled > pulled - 20, "{now_pulled} of {pulled} writes wait for data: none goes on");
+    assert!(after < 1000, "{after} tries");
+}
+
+/// A fence does not wait for them, and their queues stay open.
+#[test]
+fn writes_that_find_no_frames_are_judged_by_each_new_entry_at_once() {
+    let mut harness = Harness::new();
+    let mut frames = Vec::new();
+    harness.ssd().ftl().take_frames(u32::MAX, |frame| frames.push(frame));
+    let cids: Vec<u16> = (0..20)
+        .map(|nth| {
+            let sqe = harness.io(io::WRITE, WRITER, nth, 1);
+            harness.submit(WRITER, sqe)
+        })
+        .collect();
+    let chmod = harness.chmod(|entry| entry.readers.clear());
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).expect("nothing to wait for")), None);
+    assert!(cids.iter().all(|&cid| harness.take(WRITER, cid).is_none()), "they still may");
+    let chmod = harness.chmod(|entry| entry.writer = None);
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).expect("nothing to wait for")), None);
+    for &cid in &cids {
+        let refused = refusal(&harness.take(WRITER, cid).expect("it is refused"));
+        assert_eq!(refused, Some(Refusal::LeaseExpired));
+    }
+    harness.ssd().ftl().give_frames(frames.into_iter());
+    harness.advance(Span::from_ms(1));
+    assert_eq!((harness.in_flight(), harness.closed.len(), harness.frames_are_whole()), (0, 0, true));
+}
+
 #[test]
 fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     let mut harness = Harness::new();

@@ -16,6 +16,7 @@ mod events;
 mod faults;
 mod features;
 mod fencing;
+mod flush;
 mod fuzz;
 mod greedy;
 mod harness;

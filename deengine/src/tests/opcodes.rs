@@ -82,21 +82,27 @@ fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     (Sqe { dptr: KeyedSgl::keyed(0, bytes, KEY), flags: FLAGS_SGL, ..read.command() }, Vec::new())
 }
 
+/// The opcodes that a module of `proto` names, with the lines that name them.
+pub(super) fn named(module: &str) -> Vec<(u8, &'static str)> {
+    let sources = [include_str!("../../../proto/src/vendor.rs"), include_str!("../../../proto/src/nvme.rs")];
+    let source = sources.iter().find_map(|source| source.split_once(module)).expect("the module").1;
+    let body = source.split_once("\n}").expect("its end").0;
+    let lines = body.lines().filter(|line| line.contains("pub const ") && line.contains(": u8 = 0x"));
+    let code = |line: &'static str| {
+        let digits = line.split_once("0x").expect("a number").1.trim_end_matches(';');
+        (u8::from_str_radix(digits, 16).expect("a number"), line.trim())
+    };
+    lines.map(code).collect()
+}
+
 /// A new command is in the page of commands and effects, and so in what the fuzzers send.
 #[test]
 fn every_opcode_of_the_protocol_is_fuzzed() {
     let _deadline = crate::deadline::deadline();
-    let sources = [include_str!("../../../proto/src/vendor.rs"), include_str!("../../../proto/src/nvme.rs")];
-    let (all, mut named) = (all(), 0);
-    for module in ["mod opcode {", "mod admin {", "mod io {"] {
-        let source = sources.iter().find_map(|source| source.split_once(module)).expect("the module").1;
-        let body = source.split_once("\n}").expect("its end").0;
-        for line in body.lines().filter(|line| line.contains("pub const ") && line.contains(": u8 = 0x")) {
-            let digits = line.split_once("0x").expect("a number").1.trim_end_matches(';');
-            let code = u8::from_str_radix(digits, 16).expect("a number");
-            assert!(all.contains(&code), "the fuzzers leave out {}", line.trim());
-            named += 1;
-        }
+    let (all, mut count) = (all(), 0);
+    for (code, line) in ["mod opcode {", "mod admin {", "mod io {"].into_iter().flat_map(named) {
+        assert!(all.contains(&code), "the fuzzers leave out {line}");
+        count += 1;
     }
-    assert!(named >= 27, "{named} opcodes are named");
+    assert!(count >= 27, "{count} opcodes are named");
 }

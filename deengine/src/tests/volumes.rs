@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's commands: who may send them, and what the table accepts.
 
+use super::voting::PEER;
 use super::*;
 use crate::permission::MAX_VOLUMES;
 
@@ -23,28 +24,50 @@ fn list(harness: &mut Harness, first: u16, slots: u32) -> (u32, Vec<VolumeEntry>
     )
 }
 
+/// What becomes of a vendor command whose namespace is wrong: that is looked at after the identity.
+const MAY: Refusal = Refusal::InvalidNamespace;
+const NOT: Refusal = Refusal::NotTheDaemon;
+
+/// Opcode, and what a client, another SSD and the daemon hear.
+const RIGHTS: [(u8, [Refusal; 3]); 15] = [
+    (opcode::VOLUME_ADD, [NOT, NOT, MAY]),
+    (opcode::VOLUME_LIST, [NOT, NOT, MAY]),
+    (opcode::VOLUME_DELETE, [NOT, NOT, MAY]),
+    (opcode::VOLUME_CHMOD, [NOT, NOT, MAY]),
+    (opcode::LEASE_RENEW, [NOT, NOT, MAY]),
+    (opcode::MAP_SET, [NOT, NOT, MAY]),
+    (opcode::MAP_GET, [MAY, MAY, MAY]),
+    (opcode::MAP_HOLD, [NOT, NOT, MAY]),
+    (opcode::TERM_TAKE, [NOT, NOT, MAY]),
+    (opcode::ACTIVATE, [NOT, MAY, MAY]),
+    (opcode::LEASE_ASK, [NOT, MAY, Refusal::WrongIdentity]),
+    (opcode::SETTLE, [NOT, NOT, MAY]),
+    (opcode::PEER_READ, [NOT, MAY, Refusal::WrongIdentity]),
+    (opcode::REPAIR, [NOT, NOT, MAY]),
+    (opcode::OPENING, [NOT, NOT, MAY]),
+];
+
+/// Every opcode of the protocol has its line here, so a new one cannot be given to clients by mistake.
 #[test]
-fn only_the_daemon_may_use_the_volume_and_map_commands_but_the_one_that_reads_the_map() {
+fn each_vendor_command_is_taken_from_the_hosts_that_may_send_it_and_from_no_others() {
     let mut harness = Harness::new();
-    for code in [
-        opcode::VOLUME_ADD,
-        opcode::VOLUME_LIST,
-        opcode::VOLUME_DELETE,
-        opcode::VOLUME_CHMOD,
-        opcode::LEASE_RENEW,
-        opcode::OPENING,
-        opcode::MAP_SET,
-        opcode::MAP_GET,
-    ] {
-        let for_clients = code == opcode::MAP_GET;
-        let refused = if for_clients { Refusal::InvalidNamespace } else { Refusal::NotTheDaemon };
-        let from_client = Sqe { nsid: u32::from(!for_clients).into(), ..sqe(code) };
-        assert_eq!(harness.refused(QueueKey(70), from_client), Some(refused));
+    harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+    let named = opcodes::named("mod opcode {");
+    for (code, line) in &named {
+        assert!(RIGHTS.iter().any(|(known, _)| known == code), "who may send {line}?");
+    }
+    assert_eq!(named.len(), RIGHTS.len());
+    for (code, answers) in RIGHTS {
+        for (key, answer) in [QueueKey(70), PEER, DAEMON].into_iter().zip(answers) {
+            let wrong = Sqe { nsid: 0.into(), ..sqe(code) };
+            assert_eq!(harness.refused(key, wrong), Some(answer), "{code:02x}h from {key:?}");
+            if answer != MAY {
+                let data = KeyedSgl::keyed(0, 4096, KEY);
+                let whole = Sqe { dptr: data, cdw10: 1024.into(), ..sqe(code) };
+                assert_eq!(harness.refused(key, whole), Some(answer), "{code:02x}h from {key:?}");
+            }
+        }
         assert_eq!(harness.refused(WRITER, sqe(code)), Some(Refusal::InvalidOpcode), "not on an I/O queue");
-        assert_eq!(
-            harness.refused(DAEMON, Sqe { nsid: 0.into(), ..sqe(code) }),
-            Some(Refusal::InvalidNamespace)
-        );
     }
 }
 

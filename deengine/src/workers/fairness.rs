@@ -2,7 +2,7 @@
 //! Which worker dispatches next while commands pend with several of them.
 //!
 //! Within a worker the arbiter decides ([`crate::hosts::arbiter`]); among workers, the one that has
-//! dispatched least for each of its controllers.
+//! dispatched least for each of its clients.
 
 use super::WorkerSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ struct CacheLine([Word; WORDS_IN_A_LINE]);
 
 const WORDS_IN_A_LINE: usize = 16;
 
-/// Parts of a command. A command of a worker with n controllers counts as a share of `PARTS / n`.
+/// Parts of a command. A command of a worker with n clients counts as a share of `PARTS / n`.
 const PARTS: u64 = 64;
 
 /// The commands that pend with one worker, in one word. A worker that tests whether it is next reads the
@@ -33,21 +33,21 @@ const PARTS: u64 = 64;
 /// ```text
 ///   63         56 55                                     0
 ///  +-------------+---------------------------------------+
-///  | controllers |                 taken                 |  taken: parts of a command for each controller;
+///  |   clients   |                 taken                 |  taken: parts of a command for each client;
 ///  +-------------+---------------------------------------+  the worker with the least is next
 /// ```
 #[derive(Debug, Default)]
 struct Word(AtomicU64);
 
-const CONTROLLERS_SHIFT: u32 = 56;
-const TAKEN: u64 = (1 << CONTROLLERS_SHIFT) - 1;
-const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
+const CLIENTS_SHIFT: u32 = 56;
+const TAKEN: u64 = (1 << CLIENTS_SHIFT) - 1;
+const MOST_CLIENTS: u64 = u64::MAX >> CLIENTS_SHIFT;
 
 /// The fields of such a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Fields {
-    /// Controllers with an I/O command that this worker may dispatch.
-    controllers: u64,
+    /// Clients with an I/O command that this worker may dispatch.
+    clients: u64,
     taken: u64,
 }
 
@@ -55,18 +55,18 @@ impl Word {
     #[inline]
     fn get(&self) -> Fields {
         let word = self.0.load(Ordering::Relaxed);
-        Fields { controllers: word >> CONTROLLERS_SHIFT, taken: word & TAKEN }
+        Fields { clients: word >> CLIENTS_SHIFT, taken: word & TAKEN }
     }
 
     /// Only the worker itself calls this.
     #[inline]
     fn set(&self, fields: Fields) {
-        let word = fields.controllers << CONTROLLERS_SHIFT | fields.taken & TAKEN;
+        let word = fields.clients << CLIENTS_SHIFT | fields.taken & TAKEN;
         self.0.store(word, Ordering::Relaxed);
     }
 }
 
-/// A worker is overdue when another has dispatched so many more commands for each of its controllers.
+/// A worker is overdue when another has dispatched so many more commands for each of its clients.
 const OVERDUE: u64 = 32 * PARTS;
 
 /// Whose turn it is, as one worker sees it.
@@ -98,7 +98,7 @@ impl Place {
     /// [`WorkerSet::publish_pending`] on.
     #[inline]
     pub(crate) fn took(&mut self) {
-        self.fields.taken += (PARTS / self.fields.controllers.max(1)).max(1);
+        self.fields.taken += (PARTS / self.fields.clients.max(1)).max(1);
     }
 }
 
@@ -122,15 +122,15 @@ impl Fairness {
 }
 
 impl WorkerSet {
-    /// Publishes what pends with this worker: how many controllers it may dispatch for.
+    /// Publishes what pends with this worker: how many clients it may dispatch for.
     #[inline]
-    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize) {
-        let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        place.fields = Fields { controllers, ..place.fields };
+    pub(crate) fn publish_pending(&self, place: &mut Place, clients: usize) {
+        let clients = u64::try_from(clients).map_or(MOST_CLIENTS, |n| n.min(MOST_CLIENTS));
+        place.fields = Fields { clients, ..place.fields };
         if place.fields == place.published {
             return;
         }
-        if controllers == 0 {
+        if clients == 0 {
             self.fairness.last.fetch_max(place.fields.taken, Ordering::Relaxed);
         }
         place.published = place.fields;
@@ -140,7 +140,7 @@ impl WorkerSet {
     /// The first command pends with the worker. It gets its share from now on, and none for the time
     /// before. So it is not overdue, also where a worker that does not run has dispatched far less.
     pub(crate) fn join(&self, place: &mut Place) {
-        let busy = || self.fairness.others(place.worker).filter(|other| other.controllers > 0);
+        let busy = || self.fairness.others(place.worker).filter(|other| other.clients > 0);
         let most = busy().map(|other| other.taken).max().unwrap_or(0);
         let least = busy().map(|other| other.taken.max(most.saturating_sub(OVERDUE))).min();
         let since = least.unwrap_or_else(|| self.fairness.last.load(Ordering::Relaxed));
@@ -150,7 +150,7 @@ impl WorkerSet {
     /// Whose turn it is.
     pub(crate) fn turn(&self, place: &Place) -> Turn {
         let taken = place.fields.taken;
-        let others = self.fairness.others(place.worker).filter(|other| other.controllers > 0);
+        let others = self.fairness.others(place.worker).filter(|other| other.clients > 0);
         let (least, most) = others
             .fold((taken, taken), |(least, most), other| (least.min(other.taken), most.max(other.taken)));
         match () {
@@ -169,7 +169,7 @@ impl WorkerSet {
     #[inline]
     pub(crate) fn is_next(&self, place: &Place) -> bool {
         let taken = place.fields.taken;
-        let goes_first = |other: Fields| other.controllers > 0 && other.taken < taken;
+        let goes_first = |other: Fields| other.clients > 0 && other.taken < taken;
         !self.fairness.others(place.worker).any(goes_first)
     }
 }

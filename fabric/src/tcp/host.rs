@@ -127,7 +127,7 @@ impl Host {
         held.connections - held.leaving >= most
     }
 
-    /// Connections without an admitted queue pair. One of them gives way if a client of another host needs it.
+    /// Connections without an admitted queue pair. One gives way if a client of another host needs its place.
     pub(super) fn newcomers(&self) -> usize {
         lock(&self.account).newcomers.len()
     }

@@ -214,8 +214,8 @@ impl Inner {
         }
     }
 
-    /// Whether the beginning of the session waits for this SSD no more: it was dialled, and the next dial will
-    /// not end otherwise.
+    /// Whether the beginning of the session waits for this SSD no more: it was dialled, and the next dial
+    /// will not end otherwise.
     pub(super) fn is_given_up(&self, ssd: usize) -> bool {
         self.first.get(&ssd).is_some_and(|first| {
             let may_last = first.why.unreached().was_cut && self.paths.redials();

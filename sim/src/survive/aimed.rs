@@ -102,7 +102,7 @@ impl World {
         let falls = ends + self.some_ms(900);
         let until = falls + Span::from_ms(500);
         self.post.cut(Host::Client(client), index, Way::Up, until);
-        for other in (0..self.shape.ssds).filter(|&other| other != index) {
+        for other in (0..self.shape.all_ssds()).filter(|&other| other != index) {
             self.post.cut(Host::Peer(other), index, Way::Up, until);
         }
         self.chaos.end_at(dies, Ending::Die(client, until + Span::from_ms(2_000)));

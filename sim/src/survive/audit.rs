@@ -16,6 +16,20 @@ fn reads_as(kept: Kept) -> Option<(Stamp, u32)> {
     }
 }
 
+/// An SSD whose copy differs from that of the first. A copy that is rotten is not among `copies`.
+fn differs(copies: &[(u16, Kept)], first: u16) -> Option<u16> {
+    let (_, own) = copies.iter().find(|(ssd, _)| *ssd == first)?;
+    copies.iter().find(|(_, other)| reads_as(*other) != reads_as(*own)).map(|(ssd, _)| *ssd)
+}
+
+/// The copies that must be what was acknowledged, or newer. The first decides. Where its copy is rotten, each
+/// other one counts: an acknowledged write is in all of them. Without voters no copy is made equal to another
+/// one, and each serves.
+fn judged(copies: &[(u16, Kept)], first: u16, settles: bool) -> impl Iterator<Item = (u16, Kept)> {
+    let by_first = settles && copies.iter().any(|(ssd, _)| *ssd == first);
+    copies.iter().copied().filter(move |(ssd, _)| !by_first || *ssd == first)
+}
+
 impl World {
     /// The newest map that an SSD has.
     pub(super) fn newest_map(&self) -> Option<AnyMap> {
@@ -68,16 +82,12 @@ impl World {
             Some(_) => copies.into_iter().filter(|copy| !is_wrong(copy)).collect(),
             None => copies,
         };
-        // The first decides.
         let first = map.first(group, entry.replicas)?;
-        let (_, copy) = copies.iter().copied().find(|(ssd, _)| *ssd == first)?;
-        let differs = copies.iter().find(|(_, other)| reads_as(*other) != reads_as(copy));
-        if let Some((other, _)) = differs.filter(|_| is_settled) {
+        if let Some(other) = differs(&copies, first).filter(|_| is_settled) {
             return Some(format!("block {vba}: SSD {first} and SSD {other} differ: {copies:?}"));
         }
-        // Without voters no copy is made equal to another one, and each serves.
-        let judged = copies.into_iter().filter(|(ssd, _)| *ssd == first || !self.history.settles);
-        judged.into_iter().find_map(|(ssd, copy)| self.audit_copy(entry, vba, ssd, copy))
+        let mut judged = judged(&copies, first, self.history.settles);
+        judged.find_map(|(ssd, copy)| self.audit_copy(entry, vba, ssd, copy))
     }
 
     /// Whether a copy is what was acknowledged, or newer.
@@ -102,5 +112,30 @@ impl World {
             let floor = super::history::name(floor);
             format!("block {vba}: acknowledged is {floor}, and SSD {ssd} keeps {copy:?}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(ssd: u16, sequence: u64) -> (u16, Kept) {
+        (ssd, Kept::Block { stamp: Stamp { lease_epoch: 1, sequence }, sum: 7 })
+    }
+
+    #[test]
+    fn where_the_copy_of_the_first_is_rotten_each_other_one_is_judged() {
+        let _deadline = gnstor_base::testing::deadline();
+        let all = |copies: &[(u16, Kept)], settles| -> Vec<u16> {
+            judged(copies, 0, settles).map(|(ssd, _)| ssd).collect()
+        };
+        let copies = [copy(0, 3), copy(1, 3), copy(2, 2)];
+        assert_eq!(all(&copies, true), [0], "the first decides");
+        assert_eq!(all(&copies, false), [0, 1, 2], "each serves");
+        assert_eq!(differs(&copies, 0), Some(2));
+        // The copy of SSD 0 is rotten.
+        assert_eq!(all(&copies[1..], true), [1, 2]);
+        assert_eq!(differs(&copies[1..], 0), None, "no settle makes these equal");
+        assert!(all(&[], true).is_empty());
     }
 }

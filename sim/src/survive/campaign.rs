@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many seeds, on several threads, each seed on one. And the faults that a failing seed needs.
+//! Many seeds, on several threads, each seed on one.
 
 use super::{Options, Outcome, PANICKED, failed, run, said};
 use std::collections::BTreeMap;
@@ -11,9 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Runs of a seed while its faults are left out, at most.
-const MOST_RUNS: u32 = 400;
 
 /// One seed, or all from the first to the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,19 +43,6 @@ impl FromStr for Seeds {
 impl Seeds {
     fn range(self) -> RangeInclusive<u64> {
         self.first..=self.last
-    }
-}
-
-/// The faults that are left out, by their numbers: `3,17`.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Without(pub Vec<u64>);
-
-impl FromStr for Without {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().map_err(|_| format!("'{text}' is no fault's number"));
-        text.split(',').map(number).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -178,39 +162,6 @@ impl<F: Fn(u64) -> Outcome + Send + Sync + 'static> Players<F> {
     }
 }
 
-/// Leaves out faults of a seed that fails, as long as it still breaks the same rule. Returns the last outcome
-/// that failed, and the numbers of the faults that it does without.
-pub fn shrink(failed: &Outcome, before: &Without) -> (Outcome, Without) {
-    let Some(violation) = &failed.violation else { return (failed.clone(), before.clone()) };
-    let rule = violation.rule.clone();
-    let (mut best, mut without, mut runs) = (failed.clone(), before.0.clone(), 0);
-    let mut size = best.faults.len().div_ceil(2);
-    while size > 0 && runs < MOST_RUNS {
-        let numbers: Vec<u64> = best.faults.iter().map(|(number, _)| *number).collect();
-        let mut any = false;
-        // The last ones first: what happens behind the failure is not needed.
-        for part in numbers.rchunks(size) {
-            let tried: Vec<u64> = without.iter().chain(part).copied().collect();
-            runs += 1;
-            let outcome = run(best.seed, &Options { without: tried.clone(), trace: false });
-            if outcome.violation.as_ref().is_some_and(|found| found.rule == rule) {
-                (best, without, any) = (outcome, tried, true);
-            }
-            if runs >= MOST_RUNS {
-                break;
-            }
-        }
-        if !any {
-            size /= 2;
-        } else {
-            size = size.min(best.faults.len().div_ceil(2));
-        }
-    }
-    without.sort_unstable();
-    without.dedup();
-    (best, Without(without))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,7 +240,5 @@ mod tests {
             assert!(bad.parse::<Seeds>().unwrap_err().contains("is no seed"), "{bad}");
         }
         assert!("9..3".parse::<Seeds>().unwrap_err().contains("use 3..9"));
-        assert_eq!("3,17".parse(), Ok(Without(vec![3, 17])));
-        assert!("3,,4".parse::<Without>().is_err());
     }
 }

@@ -39,6 +39,8 @@ pub(super) enum Ending {
     Leap(u64, Span),
     /// An SSD that is stopped in order awaits that its goodbye is heard.
     Leave(Leaving),
+    /// The operator adds an SSD.
+    Join,
 }
 
 /// The faults of a world.
@@ -69,6 +71,8 @@ pub(super) struct Chaos {
 /// Kinds of faults that only happen when voters are asked to hold a map.
 pub(super) const TEAR: usize = 16;
 pub(super) const LEAP_IN_WAIT: usize = 19;
+/// And one that only happens when a daemon has carried a Delete out.
+pub(super) const DELETED: usize = 21;
 /// A fault that is aimed happens within so many us.
 const AIMED: u32 = 400_000;
 /// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
@@ -147,6 +151,7 @@ impl World {
                 Ending::Cut(ssd, until) => self.power_is_cut(ssd, until),
                 Ending::Stay(ssd) => self.stays(ssd),
                 Ending::Leave(leaving) => self.leaves(leaving),
+                Ending::Join => self.joins(),
                 Ending::Leap(daemon, by) => self.leaps_in_wait(daemon, by),
             }
         }
@@ -211,6 +216,7 @@ impl World {
             18 => self.rot_any(),
             20 => self.stop_any(),
             LEAP_IN_WAIT => self.leap_in_wait(),
+            DELETED => self.ends_behind_delete(),
             _ => self.begin_storm(),
         };
         self.chaos.dice = before;
@@ -271,7 +277,7 @@ impl World {
             0 => Host::Daemon(self.daemons.last()?.number),
             1 => {
                 let other = u16::try_from(1 + self.any(self.nodes.len() - 1)).expect("few");
-                Host::Peer((ssd + other) % self.shape.ssds)
+                Host::Peer((ssd + other) % self.shape.all_ssds())
             }
             _ => Host::Client(self.any(self.clients.len())),
         };
@@ -336,7 +342,8 @@ impl World {
         let copies =
             fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
         let is_still = fleet.next.is_none() && fleet.settles.is_empty();
-        up && daemon.core.has_voters() == self.shape.has_voters()
+        up && self.has_joined()
+            && daemon.core.has_voters() == self.shape.has_voters()
             && copies
             && is_still
             && fleet.ssds.iter().all(is_well)
@@ -361,7 +368,7 @@ impl World {
                 Ending::NewDaemon => self.new_daemon(),
                 Ending::Leave(leaving) => self.stops(leaving),
                 Ending::Down(..) | Ending::EndDaemon | Ending::Heal(_) => {}
-                Ending::Tear(..) | Ending::Torn(..) => {}
+                Ending::Tear(..) | Ending::Torn(..) | Ending::Join => {}
                 Ending::Die(..) | Ending::Cut(..) | Ending::Stay(_) | Ending::Leap(..) => {}
             }
         }

@@ -9,6 +9,7 @@
 
 use crate::survive::clock::Clock;
 use crate::survive::end::{News as QueueNews, Port, Queue, Who};
+use crate::survive::join::address_of;
 use crate::survive::shape::Shape;
 use crate::survive::wire::{Body, Called, Host, Item, Post};
 use gnstor_base::time::{Span, Time};
@@ -35,6 +36,24 @@ struct Line {
     dial: Option<(Queue, Reconnect, u64)>,
     /// The daemon was told that it is.
     is_there: bool,
+}
+
+impl Line {
+    /// The link with this SSD, which is not connected yet.
+    fn new(index: u16, capacity_bytes: u64, now: u64) -> Self {
+        let queue: Box<dyn AdminQueue> = Box::new(Port::broken("not connected yet"));
+        let port = SsdPort {
+            index,
+            subnqn: format!("SSD {index}"),
+            transport: "inproc".into(),
+            address: String::new(),
+            capacity_bytes,
+            model: String::new(),
+            queue,
+            reconnect: Some(no_way()),
+        };
+        Self { link: Link::new(port, COMMAND, now), queue: None, dial: None, is_there: true }
+    }
 }
 
 /// A daemon.
@@ -83,28 +102,16 @@ impl Daemon {
             instance: 1 + number,
             map_format: MapFormat::ByCount,
             has_witness: shape.witness,
+            names_addresses: shape.joins.is_some(),
             // It is off in virtual time as well: nothing here may take its pause for an SSD's.
             ..CoreConfig::default()
         };
-        let line = |index: u16| {
-            let queue: Box<dyn AdminQueue> = Box::new(Port::broken("not connected yet"));
-            let port = SsdPort {
-                index,
-                subnqn: format!("SSD {index}"),
-                transport: "inproc".into(),
-                address: String::new(),
-                capacity_bytes: bytes,
-                model: String::new(),
-                queue,
-                reconnect: Some(no_way()),
-            };
-            Line { link: Link::new(port, COMMAND, ms(now)), queue: None, dial: None, is_there: true }
-        };
+        let addresses = (0..ssds).map(address_of).filter(|_| shape.joins.is_some()).collect();
         Self {
             number,
             clock,
-            core: Core::new(config, &vec![bytes; ssds.into()]),
-            lines: (0..ssds).map(line).collect(),
+            core: Core::new(config, &vec![bytes; ssds.into()]).reached_at(addresses),
+            lines: (0..ssds).map(|ssd| Line::new(ssd, bytes, ms(now))).collect(),
             calls: BTreeMap::new(),
             operators: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -238,7 +245,15 @@ impl Daemon {
                         *answer = Some(result);
                     }
                 }
-                Effect::Connect { ssd, .. } => post.note(|| format!("SSD {ssd} is not of this world")),
+                Effect::Connect { ssd, bytes, .. } => {
+                    post.note(|| format!("daemon {} connects to SSD {ssd}", self.number));
+                    let now = self.ms(post.now);
+                    let mut line = Line::new(ssd, bytes, now);
+                    if self.watches {
+                        line.link.watch_closely(now);
+                    }
+                    self.lines.push(line);
+                }
                 Effect::Serving => post.note(|| format!("daemon {} serves", self.number)),
                 Effect::Stopped(stop) => {
                     post.note(|| format!("daemon {} stops: {stop}", self.number));

@@ -9,12 +9,14 @@
 //!   Delete id X --> done, or none is there      Delete id X again --> deletes nothing
 //! ```
 
+use crate::survive::chaos::DELETED;
 use crate::survive::daemon::Daemon;
 use crate::survive::history::Life;
+use crate::survive::stats::Fault;
 use crate::survive::wire::Called;
 use crate::survive::world::World;
 use gnstor_daemon::core::request::{Request, RequestId};
-use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_daemon::core::{Page, Reply, Ticket};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +103,43 @@ impl World {
             if let Some(id) = id.filter(|_| matches!(said, Says::Deleted | Says::Nothing)) {
                 self.deletes.ended.insert(id);
             }
+            if said == Says::Deleted && self.shape.late_deletes && self.post.now < self.chaos.until {
+                self.happens(DELETED);
+                self.wake_chaos();
+            }
         }
+    }
+
+    /// Each volume that no client had deleted is in the daemon's list. Returns false if one is not.
+    pub(super) fn check_list(&mut self) -> bool {
+        let before = self.history.lives();
+        let Some(Ok(Reply::Volumes { volumes: listed, .. })) = self.asks(Request::List(Page::ALL)) else {
+            return true;
+        };
+        let is_in = |list: &[VolumeEntry], entry: &VolumeEntry| {
+            list.iter().any(|of| (of.vid, of.generation) == (entry.vid, entry.generation))
+        };
+        // A Delete may have come while the list was asked for.
+        let now = self.history.lives();
+        let is_gone = |entry: &VolumeEntry| !is_in(&listed, entry) && is_in(&now, entry);
+        if let Some(entry) = before.into_iter().find(is_gone) {
+            let facts = format!("volume {} generation {}, {}", entry.vid.get(), entry.generation, entry.name);
+            self.history.broken(
+                self.post.now,
+                "a volume is gone that no client had deleted (rule 12)",
+                facts,
+            );
+        }
+        self.history.violation.is_none()
+    }
+
+    /// In half of the cases the daemon that has carried a Delete out is killed. A repetition of the Delete
+    /// comes to another one.
+    pub(super) fn ends_behind_delete(&mut self) -> Option<String> {
+        (self.chaos.has_begun && self.chaos.dice.below(2) == 0).then_some(())?;
+        let what = self.end_daemon()?;
+        self.post.stats.fault(Fault::KilledBehindDelete);
+        Some(format!("a Delete is carried out, and {what}"))
     }
 
     /// A daemon answers that it has created a volume. Each open Delete of its name may delete it.

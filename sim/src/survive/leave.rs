@@ -6,18 +6,28 @@
 //!   goodbye     asked again each 2 ms     heard, or 300 ms     starts again
 //!   serves nothing ======================| shut down  |-------|
 //! ```
-//! Meanwhile it may be killed, lose its power, stand still or be cut off, as at any other time.
+//! Meanwhile it may be killed, lose its power, stand still or be cut off, as at any other time. In one case
+//! of three no other SSD hears its goodbye. Then it is there for 250 ms or more, and clients go on to ask it.
+//! In some worlds this also happens when all is whole, while clients read.
 
 use crate::survive::chaos::Ending;
 use crate::survive::stats::{Fault, Path};
+use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
-use gnstor_base::time::Span;
+use gnstor_base::time::{Span, Time};
 
 /// Interval of the questions whether the goodbye was heard, and their number (`array/src/power.rs`).
 const LOOK: Span = Span::from_ms(2);
 const LOOKS: u32 = 150;
 /// All of them.
 const GOODBYE: Span = Span::from_ms(300);
+/// In one case of so many no other SSD hears the goodbye.
+const UNHEARD: u32 = 3;
+/// When all is whole, clients read for so long before that, and from its beginning on.
+const READS: Span = Span::from_ms(100);
+const READS_ON: Span = Span::from_ms(1_000);
+/// It starts again so long after its end.
+const BACK: Span = Span::from_ms(200);
 
 /// The end of an SSD that says goodbye.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +49,36 @@ impl World {
         let back = self.chaos.span(23);
         self.post.stats.fault(Fault::Stopped);
         self.chaos.disturbs(self.post.now + GOODBYE + back);
+        let is_unheard = self.chaos.dice.below(UNHEARD) == 0;
+        if is_unheard {
+            self.asks_unheard(self.nodes[ssd].index, self.post.now + GOODBYE);
+        }
         self.leaves(Leaving { ssd, life: self.nodes[ssd].life, looks: LOOKS, back });
-        Some(format!("SSD {ssd} is stopped in order, for {} ms", back.as_ns() / 1_000_000))
+        let unheard = if is_unheard { ", and no other SSD hears its goodbye" } else { "" };
+        Some(format!("SSD {ssd} is stopped in order, for {} ms{unheard}", back.as_ns() / 1_000_000))
+    }
+
+    /// All is whole: an SSD is stopped in order while clients read, and no other SSD hears its goodbye.
+    /// Returns false if something is wrong.
+    pub(super) fn stop_at_rest(&mut self) -> bool {
+        let ssd = self.any(self.shape.with_blocks().into());
+        self.clients_read();
+        self.run(self.post.now + READS);
+        self.say(|| format!("SSD {ssd} is stopped in order while clients read"));
+        self.post.stats.path(Path::StoppedAtRest);
+        self.asks_unheard(self.nodes[ssd].index, self.post.now + GOODBYE);
+        self.leaves(Leaving { ssd, life: self.nodes[ssd].life, looks: LOOKS, back: BACK });
+        self.wake_chaos();
+        self.run(self.post.now + READS_ON);
+        self.clients.iter_mut().for_each(|client| client.rests = true);
+        self.history.violation.is_none() && self.heals()
+    }
+
+    /// What an SSD asks others arrives after this time only.
+    fn asks_unheard(&mut self, ssd: u16, until: Time) {
+        for other in (0..self.shape.all_ssds()).filter(|&other| other != ssd) {
+            self.post.cut(Host::Peer(ssd), other, Way::Up, until);
+        }
     }
 
     /// It says goodbye, or asks whether that was heard.

@@ -8,11 +8,13 @@
 //! | frames of an SSD | each is free, or has a page |
 //! | queues of an SSD | 4 for each host that there is |
 //! | data on its way to or from an SSD | none |
+//!
+//! A host that stands still has not answered yet: an SSD rightly waits for it.
 
 use crate::survive::node::Node;
 use crate::survive::stats::Path;
 use crate::survive::world::World;
-use gnstor_base::time::Span;
+use gnstor_base::time::{Span, Time};
 
 /// What is under way at one moment may have ended a little later.
 const SOON: Span = Span::from_ms(2_000);
@@ -23,7 +25,7 @@ const RULE: &str = "memory is held for nothing";
 impl World {
     /// Judges what is held. Returns false if something is wrong.
     pub(super) fn check_memory(&mut self) -> bool {
-        let most = self.post.now + SOON;
+        let most = self.post.now.max(self.goes_on_at()) + SOON;
         while let Some(held) = self.held() {
             if self.post.now >= most {
                 self.history.broken(self.post.now, RULE, held);
@@ -37,6 +39,12 @@ impl World {
         self.history.violation.is_none()
     }
 
+    /// From then on no daemon and no SSD stands still.
+    fn goes_on_at(&self) -> Time {
+        let daemons = self.daemons.iter().map(|daemon| daemon.still_until);
+        daemons.chain(self.nodes.iter().map(|node| node.still_until)).max().unwrap_or(Time::ZERO)
+    }
+
     /// The first thing that is too much.
     fn held(&self) -> Option<String> {
         let hosts = self.clients.len() + self.daemons.len() + self.nodes.len();
@@ -47,7 +55,10 @@ impl World {
                 && held.lost_frames == 0
                 && held.queues <= QUEUES * hosts
                 && held.moves == 0;
-            (!is_well).then(|| format!("SSD {}: {held:?}; {waits} commands without an answer", node.index))
+            (!is_well).then(|| {
+                let open = self.post.tap.say_open_of(node.index);
+                format!("SSD {}: {held:?}; {waits} commands without an answer: {open}", node.index)
+            })
         };
         self.nodes.iter().find_map(of_node)
     }

@@ -9,14 +9,14 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `clock`, `watch` | the loop, starts and ends, clocks that run off, deadlines |
-//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `operator` | the faults, and what the operator does |
+//! | `chaos`, `power`, `media`, `storm`, `aimed`, `leap`, `leave`, `join`, `operator` | the faults, and what the operator does |
 //! | `rest`, `drill`, `swap`, `rot`, `scrub`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
 //! | `history`, `deletes`, `reach`, `room`, `memory`, `tap` | the checkers |
 //! | `blocks`, `changes` | the data, and what maps change |
-//! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
+//! | [`campaign`], [`shrink`], [`stats`], [`planted`] | many seeds, what a failing one needs, what they met, and mistakes on purpose |
 
 mod aimed;
 mod audit;
@@ -32,6 +32,7 @@ mod drill;
 mod driver;
 mod end;
 mod history;
+mod join;
 mod leap;
 mod leave;
 mod life;
@@ -48,6 +49,7 @@ mod room;
 mod rot;
 mod scrub;
 mod shape;
+pub mod shrink;
 pub mod stats;
 mod storm;
 mod swap;
@@ -58,6 +60,7 @@ mod world;
 
 use gnstor_base::time::Time;
 pub use history::Violation;
+use shrink::{Idle, Turn};
 use stats::Stats;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +73,8 @@ pub struct Options {
     pub trace: bool,
     /// The faults that are left out, by their numbers.
     pub without: Vec<u64>,
+    /// The clients, and turns of clients, that are left out.
+    pub idle: Idle,
 }
 
 /// The result of a seed.
@@ -81,6 +86,8 @@ pub struct Outcome {
     pub violation: Option<Violation>,
     /// The faults that happened, with their numbers.
     pub faults: Vec<(u64, String)>,
+    /// The turns that clients took.
+    pub turns: Vec<Turn>,
     /// Hash of all steps and deliveries.
     pub digest: u64,
     /// Steps of actors.
@@ -93,7 +100,7 @@ pub struct Outcome {
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &Options) -> Outcome {
-    let made = catch_unwind(|| World::new(seed, options.without.clone(), options.trace));
+    let made = catch_unwind(|| World::new(seed, options));
     let mut world = match made {
         Ok(Ok(world)) => world,
         Ok(Err(facts)) => return failed(seed, "the world cannot be made", facts),
@@ -109,6 +116,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         seed,
         violation: world.history.violation.clone(),
         faults: std::mem::take(&mut world.chaos.list),
+        turns: world.clients.iter().flat_map(|client| client.turns.clone()).collect(),
         digest: world.trace,
         steps: world.steps,
         stats: world.post.stats.clone(),
@@ -127,6 +135,6 @@ fn said(panic: &(dyn Any + Send)) -> String {
 /// A seed that failed before anything happened.
 fn failed(seed: u64, rule: &str, facts: String) -> Outcome {
     let violation = Some(Violation { rule: rule.into(), facts, at: Time::ZERO });
-    let (faults, log, stats) = (Vec::new(), Vec::new(), Stats::default());
-    Outcome { seed, violation, faults, digest: 0, steps: 0, stats, log }
+    let (faults, turns, log, stats) = (Vec::new(), Vec::new(), Vec::new(), Stats::default());
+    Outcome { seed, violation, faults, turns, digest: 0, steps: 0, stats, log }
 }

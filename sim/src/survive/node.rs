@@ -132,6 +132,10 @@ impl Node {
         self.clock
     }
 
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        self.config.capacity_bytes
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.worker.is_some()
     }

@@ -67,6 +67,7 @@ impl World {
     /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
     /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
     pub(super) fn operate(&mut self) {
+        self.adds();
         let leader = self.leader().map(|daemon| daemon.number);
         let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
         let Some(fleet) = daemon.core.fleet() else { return };

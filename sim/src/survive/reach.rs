@@ -33,7 +33,7 @@ impl World {
     /// A call arrives at a daemon.
     pub(super) fn note_reach(&mut self, client: usize, request: &Request) {
         let Request::Renew { reaches: Some(reaches), .. } = request else { return };
-        for ssd in (0..self.shape.ssds).filter(|ssd| reaches >> ssd & 1 == 1) {
+        for ssd in (0..self.shape.all_ssds()).filter(|ssd| reaches >> ssd & 1 == 1) {
             self.reached.insert((client, ssd), self.post.now);
         }
     }

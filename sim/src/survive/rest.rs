@@ -35,11 +35,15 @@ impl World {
         if !self.heals() || !self.scrub_if_rotten() || self.shape.drills && !(self.drill() && self.heals()) {
             return;
         }
+        self.count_joined();
         if self.shape.witness {
             self.post.stats.path(Path::Witnessed);
         }
         if !self.shape.has_voters() {
             self.post.stats.path(Path::TwoAlone);
+        }
+        if self.shape.stops && !self.stop_at_rest() {
+            return;
         }
         if self.shape.swaps && !(self.swap() && self.heals()) {
             return;
@@ -48,7 +52,7 @@ impl World {
             return;
         }
         self.say(|| "all is at rest".into());
-        if !self.check_memory() {
+        if !self.check_memory() || !self.check_list() {
             return;
         }
         self.audit();

@@ -83,12 +83,12 @@ impl Odds {
     }
 
     /// All kinds, by their numbers. Faults that are drawn where something happens have the odds 0.
-    pub(super) fn all(&self) -> [u32; 21] {
+    pub(super) fn all(&self) -> [u32; 22] {
         let Self { reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, .. } = *self;
         let Self { late_data, hand_on, overtaken, drain, last_lost, leap, rot, stop, .. } = *self;
         [
             reset, still, kill, power, cut, daemon, client, media, stall, apart, storm, late_data, hand_on,
-            overtaken, drain, last_lost, 0, leap, rot, 0, stop,
+            overtaken, drain, last_lost, 0, leap, rot, 0, stop, 0,
         ]
     }
 
@@ -152,6 +152,8 @@ pub(super) struct Shape {
     pub(super) probes: bool,
     /// When all is whole, a daemon starts while one SSD is slow and another one is killed.
     pub(super) drills: bool,
+    /// When all is whole, an SSD is stopped in order while clients read.
+    pub(super) stops: bool,
     /// When all is whole, an SSD is exchanged for an empty one.
     pub(super) swaps: bool,
     /// When all is whole, bits of stored blocks flip, and the operator orders a scrub.
@@ -162,10 +164,14 @@ pub(super) struct Shape {
     pub(super) drift_ppm: u32,
     /// Calls with a request id are sent twice.
     pub(super) repeats: bool,
+    /// A Delete is sent again late, and the daemon may be killed when it has carried one out.
+    pub(super) late_deletes: bool,
     /// Clients say that they follow a map in which SSDs come in.
     pub(super) follows: bool,
     /// The last SSD votes and holds no blocks: the array has an even number of others.
     pub(super) witness: bool,
+    /// So long after the first fault the operator adds an SSD. It has the number behind the others.
+    pub(super) joins: Option<Span>,
     /// Clocks leap ahead, also while a map waits for leases.
     pub(super) leaps: bool,
 }
@@ -223,8 +229,11 @@ impl Shape {
             rots_records: false,
             drift_ppm: 0,
             repeats: false,
+            late_deletes: false,
             follows: true,
             witness: false,
+            joins: None,
+            stops: false,
             leaps: false,
         };
         later.change(shape)
@@ -233,6 +242,11 @@ impl Shape {
     /// The SSDs that hold blocks are those below this number.
     pub(super) fn with_blocks(&self) -> u16 {
         self.ssds - u16::from(self.witness)
+    }
+
+    /// The SSDs that the array begins with, and the one that joins.
+    pub(super) fn all_ssds(&self) -> u16 {
+        self.ssds + u16::from(self.joins.is_some())
     }
 
     /// Whether the map names voters. Two SSDs alone do without (`MapFormat::ByCount`).

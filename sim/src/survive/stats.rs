@@ -58,11 +58,12 @@ pub enum Fault {
     RotRecord,
     Stopped,
     SlowDie,
+    KilledBehindDelete,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Late,
         Self::Reset,
         Self::Closed,
@@ -91,6 +92,7 @@ impl Fault {
         Self::RotRecord,
         Self::Stopped,
         Self::SlowDie,
+        Self::KilledBehindDelete,
     ];
 
     /// What it is, for people.
@@ -124,6 +126,7 @@ impl Fault {
             Self::RotRecord => "a bit of the record beside a stored block flipped",
             Self::Stopped => "an SSD was stopped in order",
             Self::SlowDie => "a die was slow",
+            Self::KilledBehindDelete => "the daemon was killed when it had carried a Delete out",
         }
     }
 }

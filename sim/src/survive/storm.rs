@@ -89,7 +89,7 @@ impl World {
 
     /// The ways between the two sides.
     fn pairs_apart(&self, ssd: u16, near: &[bool]) -> Vec<(Host, u16)> {
-        let others = || (0..self.shape.ssds).filter(move |&other| other != ssd);
+        let others = || (0..self.shape.all_ssds()).filter(move |&other| other != ssd);
         let peers = others().flat_map(|other| [(Host::Peer(ssd), other), (Host::Peer(other), ssd)]);
         let daemons = self.daemons.iter().map(|daemon| (Host::Daemon(daemon.number), ssd));
         let mut pairs: Vec<(Host, u16)> = peers.chain(daemons).collect();

@@ -31,6 +31,14 @@ struct Taken {
     at: Time,
 }
 
+impl Taken {
+    /// The command in words, with its connection and command id.
+    fn say(&self, (conn, cid): (u32, u16)) -> String {
+        let Self { sqe, at, .. } = self;
+        format!("connection {conn}, command {cid}, opcode {:#x}, since {}", sqe.opcode, seconds(*at))
+    }
+}
+
 /// What was seen at the borders.
 #[derive(Default)]
 pub(super) struct Tap {
@@ -136,14 +144,19 @@ impl Tap {
         self.open.values().flatten().filter(|taken| taken.ssd == ssd).count()
     }
 
+    /// The commands that an SSD has not answered, in words.
+    pub(super) fn say_open_of(&self, ssd: u16) -> String {
+        let all = self.open.iter().flat_map(|(key, all)| all.iter().map(|taken| (*key, taken)));
+        let of_ssd = all.filter(|(_, taken)| taken.ssd == ssd);
+        let said: Vec<String> = of_ssd.map(|(key, taken)| taken.say(key)).collect();
+        said.join("; ")
+    }
+
     /// A command that an SSD has not answered for too long.
     pub(super) fn unanswered(&self, now: Time) -> Option<String> {
         let waits =
             |taken: &&Taken| taken.at + ANSWER < now && taken.sqe.opcode != admin::ASYNC_EVENT_REQUEST;
-        let late = self.open.iter().find_map(|(key, all)| Some((key, all.iter().find(waits)?)));
-        late.map(|((conn, cid), Taken { ssd, sqe, at })| {
-            let at = seconds(*at);
-            format!("SSD {ssd}, connection {conn}, command {cid}, opcode {:#x}, since {at}", sqe.opcode)
-        })
+        let late = self.open.iter().find_map(|(key, all)| Some((*key, all.iter().find(waits)?)));
+        late.map(|(key, taken)| format!("SSD {}, {}", taken.ssd, taken.say(key)))
     }
 }

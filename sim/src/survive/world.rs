@@ -8,7 +8,7 @@
 
 use crate::agenda::Agenda;
 use crate::dice::Dice;
-use crate::survive::chaos::Chaos;
+use crate::survive::chaos::{Chaos, Ending};
 use crate::survive::client::Client;
 use crate::survive::clock::Clock;
 use crate::survive::daemon::Daemon;
@@ -73,7 +73,7 @@ enum Actor {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, without: Vec<u64>, logs: bool) -> Result<Self, String> {
+    pub(super) fn new(seed: u64, options: &crate::survive::Options) -> Result<Self, String> {
         let shape = Arc::new(Shape::draw(seed));
         let (mut ids, mut clocks) = (Dice::new(seed, 2), Dice::new(seed, 9));
         let mut node = |index: u16| {
@@ -85,17 +85,17 @@ impl World {
             Node::new(shape.ssd(index), uuid, Clock::new(drift))
                 .map_err(|cause| format!("SSD {index}: {cause}"))
         };
-        let nodes: Vec<Node> = (0..shape.ssds).map(&mut node).collect::<Result<_, _>>()?;
+        let nodes: Vec<Node> = (0..shape.all_ssds()).map(&mut node).collect::<Result<_, _>>()?;
         let clients: Vec<Client> =
-            (0..shape.clients).map(|client| Client::new(client, &shape, seed)).collect();
+            (0..shape.clients).map(|client| Client::new(client, &shape, seed, &options.idle)).collect();
         let start = Time::from_ns(1_000_000);
         let mut post = Post::new(Dice::new(seed, 3), shape.delays);
         post.now = start;
-        post.log = logs.then(Vec::new);
+        post.log = options.trace.then(Vec::new);
         let actors = nodes.len() + clients.len() + 5;
         let mut world = Self {
             agenda: Agenda::new(actors, Dice::new(seed, 4)),
-            chaos: Chaos::new(Dice::new(seed, 5), start + shape.runs, without),
+            chaos: Chaos::new(Dice::new(seed, 5), start + shape.runs, options.without.clone()),
             history: History::new(Dice::new(seed, 6), shape.has_voters()),
             deletes: Deletes::default(),
             daemon_leapt_at: Time::ZERO,
@@ -271,6 +271,9 @@ impl World {
     /// From now on faults happen.
     pub(super) fn begin_faults(&mut self) {
         let at = self.chaos.begin(self.post.now, self.shape.runs);
+        if let Some(after) = self.shape.joins {
+            self.chaos.end_at(at + after, Ending::Join);
+        }
         self.wake(Actor::Chaos, at);
     }
 

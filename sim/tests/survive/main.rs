@@ -6,13 +6,14 @@
 use gnstor_base::testing::deadline;
 use gnstor_sim::survive::stats::{Fault, Path, Stats};
 use gnstor_sim::survive::{Options, Outcome, run};
+use std::collections::BTreeSet;
 
 /// Seeds of the short campaign.
 const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 49] = [
+const FOUND: [(u64, &str); 51] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -62,6 +63,8 @@ const FOUND: [(u64, &str); 49] = [
     (256, "rows with a hole, in which a volume takes no room"),
     (8850, "a deletion that goes on, and has its room until then"),
     (6209, "a settle that kept an older copy of a block that the first cannot read"),
+    (30_486, "a daemon stood still while memory was judged, and an SSD waited for it"),
+    (2036, "a Create came again to a daemon that started when its volume was gone"),
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -93,16 +96,16 @@ fn a_short_campaign_breaks_no_promise_and_meets_faults_of_each_kind() {
         let several = [Fault::Stalled, Fault::Apart, Fault::Storm, Fault::Torn];
         let aimed = [Fault::LateData, Fault::HandedOn, Fault::Overtaken];
         let new = [Fault::Drift, Fault::Rot, Fault::Repeated, Fault::Leapt, Fault::LeapInWait];
-        for fault in
-            faults.into_iter().chain(more).chain(several).chain(aimed).chain(new).chain([Fault::RotBeside])
-        {
+        let newest = [Fault::RotBeside, Fault::KilledBehindDelete];
+        for fault in faults.into_iter().chain(more).chain(several).chain(aimed).chain(new).chain(newest) {
             assert!(stats.of_fault(fault) > 0, "it never happened that {}", fault.name());
         }
         let paths = [Path::WriteAcked, Path::ReadDone, Path::Retry, Path::MapFollowed, Path::LeaseGranted];
         let more = [Path::QueueBroke, Path::Reconnected, Path::VolumeDeleted, Path::Lossy, Path::ZeroesAcked];
         let own = [Path::Probed, Path::Drilled, Path::Pinned, Path::Stalled, Path::StartsOver];
         let ends = [Path::Scrubbed, Path::RotHealed, Path::CreatedAgain, Path::PartAlone, Path::TwoAlone];
-        for path in paths.into_iter().chain(more).chain(own).chain(ends) {
+        let newest = [Path::Joined, Path::StoppedAtRest, Path::DeletedAgain];
+        for path in paths.into_iter().chain(more).chain(own).chain(ends).chain(newest) {
             assert!(stats.of_path(path) > 0, "it never happened that {}", path.name());
         }
     }
@@ -137,9 +140,27 @@ fn faults_can_be_left_out() {
     assert!(all.faults.len() > 3, "{:?}", all.faults);
     let without: Vec<u64> = all.faults.iter().map(|(number, _)| *number).collect();
     let first = without[0];
-    let none = run(28, &Options { without: (0..1_000).collect(), trace: true });
+    let none = run(28, &Options { without: (0..1_000).collect(), trace: true, ..Options::default() });
     assert_eq!((none.violation.clone(), none.faults.len()), (None, 0), "{:?}", none.faults);
     assert!(!none.log.is_empty());
-    let but_first = run(28, &Options { without: (first + 1..1_000).collect(), trace: false });
+    let but_first = run(28, &Options { without: (first + 1..1_000).collect(), ..Options::default() });
     assert_eq!(but_first.faults[..], all.faults[..1]);
+}
+
+/// Clients that are left out make volumes, and no more. Turns that are left out are not taken.
+#[test]
+fn clients_and_turns_can_be_left_out() {
+    let _deadline = deadline();
+    let all = run(28, &Options::default());
+    let of = |idle: &str| run(28, &Options { idle: idle.parse().unwrap(), ..Options::default() });
+    let clients: BTreeSet<usize> = all.turns.iter().map(|turn| turn.client).collect();
+    assert!(clients.len() > 1, "{clients:?}");
+    let first = all.turns[0];
+    let one = of(&first.client.to_string());
+    assert!(one.turns.iter().all(|turn| turn.client != first.client) && !one.turns.is_empty());
+    assert!(one.stats.of_path(Path::WriteAcked) > 0, "the others write");
+    let turn = of(&format!("{}.{}", first.client, first.turn));
+    assert!(!turn.turns.contains(&first) && turn.turns.iter().any(|of| of.client == first.client));
+    let unheard = of(&format!("{}.10000", first.client));
+    assert_eq!((unheard.digest, unheard.turns), (all.digest, all.turns), "no such turn");
 }

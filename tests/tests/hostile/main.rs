@@ -16,6 +16,7 @@ mod hellos;
 mod insiders;
 mod load;
 mod proxy;
+mod returns;
 mod strangers;
 mod tls;
 

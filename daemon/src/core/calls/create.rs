@@ -50,7 +50,13 @@ impl Core {
     ) -> Option<Result<Reply, Failure>> {
         let id = request.request_id?;
         let alive = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
-        let entry = alive.or_else(|| self.tombstones.find(now, id).cloned())?;
+        let Some(entry) = alive.or_else(|| self.tombstones.find(now, id).cloned()) else {
+            // An earlier daemon created the volume, and it is gone since. SSDs remember its id only.
+            let (vid, generation) = self.tombstones.gone_before(now, id)?;
+            let replicas = self.replicas(request);
+            let entry = replicas.map(|replicas| self.entry(request, (vid, generation), replicas));
+            return Some(entry.map(Reply::Volume));
+        };
         let own = self.callers.get(&ticket).is_some_and(|caller| caller.right(&entry.labels).is_some());
         if entry.name == request.name.as_str() && own {
             return Some(Ok(Reply::Volume(entry)));
@@ -84,23 +90,29 @@ impl Core {
             return Err(Failure::new(ResourceExhausted, message));
         };
         let generation = self.generation(past.generation);
-        let (chunk_shift, factor) = (request.chunk_shift, self.factor(vid, generation));
+        let entry = self.entry(request, (vid, generation), replicas);
+        let VolumeEntry { chunk_shift, factor, .. } = entry;
         let layout = Layout { vid, factor, chunk_shift, replicas };
         if let Some(message) = self.lacks_room(name, layout, request.capacity_blocks) {
             return Err(Failure::new(ResourceExhausted, message));
         }
-        Ok(VolumeEntry {
+        Ok(VolumeEntry { version: past.version + 1, ..entry })
+    }
+
+    /// The first entry of the volume with this id and generation.
+    fn entry(&self, request: &Create, (vid, generation): (Vid, u32), replicas: u8) -> VolumeEntry {
+        VolumeEntry {
             vid,
             generation,
-            version: past.version + 1,
+            version: 1,
             term: self.term.number(),
             deleting: false,
-            name: name.as_str().into(),
+            name: request.name.as_str().into(),
             labels: request.labels.clone(),
             capacity_blocks: request.capacity_blocks,
             replicas,
-            chunk_shift,
-            factor,
+            chunk_shift: request.chunk_shift,
+            factor: self.factor(vid, generation),
             owner: request.client,
             any_reader: false,
             readers: Vec::new(),
@@ -111,7 +123,7 @@ impl Core {
             request_ids: request.request_id.into_iter().collect(),
             limits: request.limits,
             salvaged_s: 0,
-        })
+        }
     }
 
     /// A sentence if some group has no serving copy yet for a volume of this number of replicas. A write to a

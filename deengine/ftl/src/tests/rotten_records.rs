@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::repair::Kept;
+use gnstor_flash::Fetch;
 
 /// Bits of a record: block, volume, generation, sum, sequence, order, lease epoch, crc.
 const BITS: [u32; 13] = [63, 40, 32, 20, 16, 127, 96, 64, 128, 190, 200, 300, 257];
@@ -28,9 +29,11 @@ fn has_data(harness: &Harness, bit: u32) -> bool {
         Extent::WrongKey => false,
         Extent::Page(page, sum) => {
             let mut bytes = [0; 4096];
-            let is_read = harness.ftl().read_now(page, &mut bytes).is_ok();
+            let fetched = harness.ftl().fetch(page);
+            let is_read = if let Fetch::Here(local) = fetched { Some(local) } else { None };
+            is_read.into_iter().for_each(|local| harness.ftl().read_fetched(local, &mut bytes));
             harness.ftl().unpin(page);
-            is_read && gnstor_proto::checksum::block_sum(&bytes) == sum
+            is_read.is_some() && gnstor_proto::checksum::block_sum(&bytes) == sum
         }
         other => panic!("bit {bit}: {other:?}"),
     }

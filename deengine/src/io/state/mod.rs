@@ -2,22 +2,27 @@
 //! What the I/O path keeps for commands that the firmware carries out. The rest of the room works on it; this
 //! module uses nothing above `commands`, so the SSD can hold it.
 
+mod by_queue;
 mod delays;
 pub(in crate::io) mod slab;
+mod starved;
 
 use crate::commands::scratch::Scratch;
 use crate::commands::shares::Shares;
 use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
+use by_queue::ByQueue;
+pub(crate) use by_queue::Links;
 use delays::Delays;
 pub(in crate::io) use delays::Waiting;
-use gnstor_base::controller::{Effect, Remote};
+use gnstor_base::controller::{Effect, QueueKey, Remote};
 use gnstor_flash::{Frame, Ppa, Ticket};
 use gnstor_ftl::{Extent, NewBlock};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
 use slab::Slab;
+use starved::Starved;
 use std::collections::{HashMap, VecDeque};
 
 /// Most blocks that the commands of one step unmap; the others go on with the next step. One command may name
@@ -29,19 +34,35 @@ const STEP_BLOCKS: u32 = 1 << 12;
 pub(crate) struct Load {
     pub(crate) command: u32,
     pub(crate) page: Ppa,
-    pub(crate) remote: Remote,
     pub(crate) sum: u32,
+    pub(crate) to: LoadFor,
+}
+
+/// What a loaded page is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoadFor {
+    /// A read: it goes to the host.
+    Host(Remote),
+    /// A Compare: it is this block of the command.
+    Compare(u32),
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
 #[derive(Debug)]
 pub(crate) struct Commands {
     pub(in crate::io) slots: Slab<Command>,
+    by_queue: ByQueue,
     transfers: Slab<Transfer>,
     /// Commands that wait for their volume's rate limit.
     pub(in crate::io) delays: Delays,
-    /// Commands that wait for the translation layer, oldest first.
+    /// Commands that wait for the translation layer, oldest first. Writes that wait for frames are not among
+    /// them.
     pub(in crate::io) waiting: VecDeque<u32>,
+    /// Writes that wait for frames.
+    pub(in crate::io) starved: Starved,
+    /// How often a waiting command was tried again.
+    #[cfg(test)]
+    pub(crate) tries: u64,
     /// The commands in `waiting` are being tried again.
     pub(in crate::io) is_retrying: bool,
     /// Blocks that may still be unmapped in this step.
@@ -63,9 +84,13 @@ impl Commands {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
             slots: Slab::new(),
+            by_queue: ByQueue::default(),
             transfers: Slab::new(),
             delays: Delays::default(),
             waiting: VecDeque::new(),
+            starved: Starved::default(),
+            #[cfg(test)]
+            tries: 0,
             is_retrying: false,
             trim_left: STEP_BLOCKS,
             loads: HashMap::new(),
@@ -120,7 +145,10 @@ impl Commands {
     }
 
     pub(crate) fn insert(&mut self, command: Command) -> u32 {
-        self.slots.insert(command)
+        let queue = command.queue;
+        let id = self.slots.insert(command);
+        self.by_queue.add(&mut self.slots, queue, id);
+        id
     }
 
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Command> {
@@ -128,7 +156,14 @@ impl Commands {
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Option<Command> {
-        self.slots.remove(id)
+        let command = self.slots.remove(id)?;
+        self.by_queue.remove(&mut self.slots, command.queue, command.links);
+        Some(command)
+    }
+
+    /// The numbers of a queue's commands.
+    pub(crate) fn of_queue(&mut self, queue: QueueKey) -> Vec<u32> {
+        self.by_queue.of(&mut self.slots, queue)
     }
 
     /// All commands with their numbers, by a scan.

@@ -141,7 +141,7 @@ fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
                 assert!(host.is_some_and(|host| controllers.contains(&host)), "seed {seed}: of another host");
                 got[1] += 1;
             }
-            Role::Connecting | Role::Ended => panic!("seed {seed}: {role:?} after its answer"),
+            Role::Connecting | Role::Ended(_) => panic!("seed {seed}: {role:?} after its answer"),
         }
         got[0] += u64::from(!matches!(role, Role::Fresh));
     }

@@ -296,3 +296,80 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
     // The first Flush may come before the layer has found the room.
     assert!(matches!(refusal(&cqe), None | Some(Refusal::CapacityExceeded)));
 }
+
+/// An SSD in a file with sixteen blocks that are on the disk only.
+fn with_cold_blocks() -> (Harness, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut harness = on_file(folder.path(), |store| Arc::new(store)).with_clients();
+    let map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    let mut bytes = map.encode();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    harness.map_epoch = map.wire_epoch();
+    let entry = entry(VOLUME).encode();
+    for (opcode, data) in [(opcode::MAP_SET, &bytes[..]), (opcode::VOLUME_ADD, entry.as_bytes())] {
+        let sqe = harness.daemon_sqe(opcode, data);
+        let cid = harness.submit(DAEMON, sqe);
+        assert_eq!(ends(&mut harness, DAEMON, cid), None);
+    }
+    let tags: Vec<u64> = (1..=16).collect();
+    assert_eq!(refusal(&harness.write(0, &tags)), None);
+    let cid = harness.submit(WRITER, Sqe { nsid: 1.into(), ..sqe(io::FLUSH) });
+    assert_eq!(ends(&mut harness, WRITER, cid), None);
+    let is_cold = |vba| {
+        let page = harness.page(vba);
+        harness.ssd().ftl().fetch_plainly(page).is_none()
+    };
+    assert!((0..16).all(is_cold), "they are not in memory");
+    (harness, folder)
+}
+
+/// The answer of a command, which real threads may work on.
+fn ends(harness: &mut Harness, key: QueueKey, cid: u16) -> Option<Refusal> {
+    let start = Instant::now();
+    loop {
+        if let Some(cqe) = harness.take(key, cid) {
+            return refusal(&cqe);
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "a command never completes");
+        harness.advance(Span::from_ns(100_000));
+    }
+}
+
+/// Compare of cold blocks: the engine goes on while the disk reads.
+#[test]
+fn a_compare_loads_its_blocks_beside_other_work() {
+    let (mut harness, _folder) = with_cold_blocks();
+    for (last, want) in [(16, None), (17, Some(Refusal::CompareFailed))] {
+        (0..15).for_each(|nth| harness.poke(READER, nth * BLOCK, &block(nth as u64 + 1)));
+        harness.poke(READER, 15 * BLOCK, &block(last));
+        let sqe = harness.io(io::COMPARE, READER, 0, 16);
+        let cid = harness.submit(READER, sqe);
+        assert!(harness.take(READER, cid).is_none(), "its blocks are still to be loaded");
+        assert_eq!(refusal(&harness.run(DAEMON, sqe_of_keep_alive())), None);
+        assert_eq!(ends(&mut harness, READER, cid), want);
+    }
+    // Its queue goes while the blocks are loaded: the pages are let go.
+    let sqe = harness.io(io::COMPARE, READER, 0, 16);
+    harness.submit(READER, sqe);
+    harness.memory.remove(&READER);
+    harness.close_queue(harness.now, READER);
+    let start = Instant::now();
+    while harness.in_flight() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "its loads never end");
+        harness.advance(Span::from_ns(100_000));
+    }
+    assert!(harness.frames_are_whole());
+}
+
+/// The write buffer is full, and stays so: a Compare has frames of its own, as a read has.
+#[test]
+fn a_compare_of_cold_blocks_needs_no_frame_of_the_write_buffer() {
+    let (mut harness, _folder) = with_cold_blocks();
+    let mut frames = Vec::new();
+    harness.ssd().ftl().take_frames(u32::MAX, |frame| frames.push(frame));
+    harness.poke(READER, 0, &block(4));
+    let sqe = harness.io(io::COMPARE, READER, 3, 1);
+    let cid = harness.submit(READER, sqe);
+    assert_eq!(ends(&mut harness, READER, cid), None);
+    harness.ssd().ftl().give_frames(frames.into_iter());
+}

@@ -8,6 +8,7 @@ use super::{App, Client, Open};
 use crate::initiator::{Initiator, Volume};
 use crate::survive::history::History;
 use crate::survive::shape::Shape;
+use crate::survive::shrink::Turn;
 use crate::survive::stats::Path;
 use crate::survive::wire::{Called, Post};
 use gnstor_base::time::{Span, Time};
@@ -195,6 +196,13 @@ impl Client {
         if self.rests {
             return Time::NEVER;
         }
+        self.turn += 1;
+        let turn = Turn { client: self.number, turn: self.turn };
+        if self.idle.has(turn) {
+            self.rest(post.now);
+            return post.now;
+        }
+        self.turns.push(turn);
         let drawn = self.dice.below(u32::try_from(self.shape.volumes.len()).expect("few")) as usize;
         let wanted = self.wanted.filter(|(_, until)| post.now < *until).map(|(volume, _)| volume);
         let volume = wanted.unwrap_or(drawn);

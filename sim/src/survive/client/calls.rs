@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 const CALL: Span = Span::from_ms(12_000);
 /// A call is sent again within so many us.
 const AGAIN: u32 = 400_000;
+/// In some worlds a Delete is sent again after this time, and so many ms more at most. A volume of its name
+/// may be there again by then.
+const LATE: (Span, u32) = (Span::from_ms(300), 2_500);
 
 /// What a call is for.
 #[derive(Clone, Debug)]
@@ -36,8 +39,8 @@ pub(super) enum Call {
 /// Calls that are sent twice.
 #[derive(Default, Debug)]
 pub(super) struct Repeats {
-    /// To be sent again then.
-    next: Option<(Time, RequestId, Request)>,
+    /// To be sent again then: a call, and a Delete that comes late.
+    next: [Option<(Time, RequestId, Request)>; 2],
     /// The numbers of calls that were sent again. `true`: the first one had been answered well.
     open: BTreeMap<u64, (RequestId, bool)>,
     /// The results by request ids.
@@ -76,18 +79,21 @@ impl Client {
         let number = self.next_call;
         self.call(post, call, request.clone());
         let Some(id) = id.filter(|_| self.dice.below(2) == 0) else { return };
-        let at = post.now + Span::from_ns(1_000 * u64::from(self.dice.below(AGAIN)));
+        let is_late = self.shape.late_deletes && matches!(request, Request::Delete { .. });
+        let after = match is_late {
+            true => LATE.0 + Span::from_ms(u64::from(self.dice.below(LATE.1))),
+            false => Span::from_ns(1_000 * u64::from(self.dice.below(AGAIN))),
+        };
         self.repeats.firsts.insert(number, id);
-        self.repeats.next = Some((at, id, request));
+        self.repeats.next[usize::from(is_late)] = Some((post.now + after, id, request));
     }
 
     /// Sends again what is due. Returns when it looks again.
     pub(super) fn repeat(&mut self, post: &mut Post) -> Time {
-        let Some((at, _, _)) = self.repeats.next.as_ref() else { return Time::NEVER };
-        if post.now < *at {
-            return *at;
-        }
-        if let Some((_, id, request)) = self.repeats.next.take() {
+        let now = post.now;
+        for which in 0..self.repeats.next.len() {
+            let due = self.repeats.next[which].take_if(|(at, ..)| *at <= now);
+            let Some((_, id, request)) = due else { continue };
             let number = self.next_call;
             self.next_call += 1;
             let is_known = matches!(self.repeats.results.get(&id), Some(Ok(_)));
@@ -96,7 +102,7 @@ impl Client {
             let request = Box::new(request);
             post.say(Item::Call { client: self.number, daemon: self.daemon, call: number, request });
         }
-        Time::NEVER
+        self.repeats.next.iter().flatten().map(|(at, ..)| *at).min().unwrap_or(Time::NEVER)
     }
 
     /// Notes the result of a call that is sent twice, and compares it with that of the other one. Returns

@@ -21,6 +21,7 @@ use crate::survive::changes::shown;
 use crate::survive::end::{Memory, Who};
 use crate::survive::history::History;
 use crate::survive::shape::{LANES, Shape};
+use crate::survive::shrink::{Idle, Turn};
 use crate::survive::stats::Path;
 use crate::survive::wire::{Body, Host, Post};
 use calls::{Call, Repeats};
@@ -107,11 +108,17 @@ pub(super) struct Client {
     ask_at: Time,
     urgent_until: Time,
     next_ssd: usize,
+    /// Number of SSDs that it knows of: the array began with them, or its map names them.
+    known: usize,
     /// The volumes that it has yet to make.
     to_make: Vec<usize>,
     /// No further volume is opened: the world comes to rest.
     pub(super) rests: bool,
     reads_only: bool,
+    /// The number of its last turn, the turns that are left out, and the ones that it took.
+    turn: u32,
+    idle: Idle,
+    pub(super) turns: Vec<Turn>,
     indexes: Vec<(u16, u16, u16)>,
     /// For each SSD: the SENDs without a response, and the highest index that is done.
     sends: Vec<(BTreeMap<u16, u16>, u16)>,
@@ -131,7 +138,7 @@ fn sessions(number: usize, id: ClientId, ssds: u16, memory: &Memory) -> Vec<Sess
 }
 
 impl Client {
-    pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64) -> Self {
+    pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64, idle: &Idle) -> Self {
         let memory = crate::survive::end::memory(memory_bytes(LANES));
         let part = 100 + number as u64;
         let id = id_of(number, 0);
@@ -141,7 +148,7 @@ impl Client {
             dice: Dice::new(seed, 2 * part),
             probe_dice: Dice::new(seed, 2 * part + 100),
             probes: Probes::default(),
-            sessions: sessions(number, id, shape.ssds, &memory),
+            sessions: sessions(number, id, shape.all_ssds(), &memory),
             life: 0,
             lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
             twin: None,
@@ -163,11 +170,15 @@ impl Client {
             ask_at: Time::ZERO,
             urgent_until: Time::ZERO,
             next_ssd: number,
+            known: shape.ssds.into(),
             to_make: (0..shape.volumes.len()).filter(|volume| volume % shape.clients == number).collect(),
             rests: false,
             reads_only: false,
+            turn: 0,
+            idle: idle.clone(),
+            turns: Vec::new(),
             indexes: Vec::new(),
-            sends: vec![(BTreeMap::new(), 0); shape.ssds.into()],
+            sends: vec![(BTreeMap::new(), 0); shape.all_ssds().into()],
             daemon: 0,
             shape: Arc::clone(shape),
         }
@@ -198,7 +209,8 @@ impl Client {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
         self.life += 1;
         self.id = id_of(self.number, self.life);
-        self.sessions = sessions(self.number, self.id, self.shape.ssds, &self.lanes.memory);
+        self.sessions = sessions(self.number, self.id, self.shape.all_ssds(), &self.lanes.memory);
+        self.known = self.shape.ssds.into();
         self.lanes.forget();
         self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
@@ -292,6 +304,9 @@ impl Client {
                 session.fall(post);
             }
         }
+        if let AnyMap::Three(map) = &*map {
+            self.known = self.known.max(map.ssds.len());
+        }
         self.map = Some(map);
         self.renew_soon(post.now);
         (0..self.sessions.len()).for_each(|ssd| self.hear(post, history, ssd));
@@ -307,7 +322,7 @@ impl Client {
             self.app = App::Rest { until: now };
         }
         let mut next = Time::NEVER;
-        for ssd in 0..self.sessions.len() {
+        for ssd in 0..self.known {
             let at = self.sessions[ssd].attend(post);
             self.hear(post, history, ssd);
             next = next.min(Time::from_ns(at.max(now.as_ns() / 1_000_000 + 1) * 1_000_000));
@@ -317,7 +332,7 @@ impl Client {
         // What lanes wait for is done in a pass.
         next = next.min(self.lanes.attend(post).max(self.passes_at));
         next = next.min(self.go_on(post, history)).min(self.probe(post, history));
-        for session in &mut self.sessions {
+        for session in &mut self.sessions[..self.known] {
             session.attend(post);
         }
         next = next.min(self.late_calls(post, history));

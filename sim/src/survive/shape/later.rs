@@ -28,6 +28,10 @@ struct Newest {
     /// Draws of another dice.
     stop: u32,
     rots_records: bool,
+    late_deletes: bool,
+    /// An SSD joins after this part of the time with faults, in thousandths.
+    joins: Option<u32>,
+    stops: bool,
     /// Only leaps while maps wait, or only tears.
     only: Option<u32>,
 }
@@ -62,13 +66,20 @@ impl Newest {
         let mut dice = Dice::new(seed, 11);
         let drawn = 1 + dice.below(4);
         let stop = if dice.below(3) == 0 { drawn } else { 0 };
-        Self { even, leap, rot, stop, rots_records: dice.below(2) == 0, only }
+        let rots_records = dice.below(2) == 0;
+        let late_deletes = Dice::new(seed, 12).below(3) == 0;
+        let mut dice = Dice::new(seed, 13);
+        let drawn = dice.below(750);
+        let joins = (dice.below(6) == 0).then_some(drawn);
+        let stops = dice.below(4) == 0;
+        Self { even, leap, rot, stop, rots_records, late_deletes, joins, stops, only }
     }
 
     fn change(self, shape: Shape) -> Shape {
-        let Self { even, leap, rot, stop, rots_records, only } = self;
+        let Self { even, leap, rot, stop, rots_records, late_deletes, joins, stops, only } = self;
+        let late_deletes = late_deletes && shape.repeats;
         let odds = Odds { leap, rot, stop, ..shape.odds };
-        let mut shape = Shape { odds, leaps: leap > 0, rots_records, ..shape };
+        let mut shape = Shape { odds, leaps: leap > 0, rots_records, late_deletes, ..shape };
         if let Some(only) = only {
             let (leaps, tears) = (only == LEAPS, only == TEARS);
             shape = Shape { leaps, tears, witness: false, ..shape.with_only(only) };
@@ -77,6 +88,11 @@ impl Newest {
         }
         if shape.leaps {
             shape.drift_ppm = shape.drift_ppm.min(BESIDE_LEAPS);
+        }
+        shape.stops = stops && shape.has_voters();
+        if only.is_none() && shape.has_voters() && !shape.witness {
+            let part = |thousandths: u32| Span::from_ps(shape.runs.as_ps() / 1_000 * u64::from(thousandths));
+            shape.joins = joins.map(part);
         }
         shape
     }

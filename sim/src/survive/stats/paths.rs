@@ -47,11 +47,13 @@ pub enum Path {
     LeaseSpared,
     ScrubbedAgain,
     MemoryJudged,
+    Joined,
+    StoppedAtRest,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -94,6 +96,8 @@ impl Path {
         Self::LeaseSpared,
         Self::ScrubbedAgain,
         Self::MemoryJudged,
+        Self::Joined,
+        Self::StoppedAtRest,
     ];
 
     /// What it is, for people.
@@ -141,6 +145,8 @@ impl Path {
             Self::LeaseSpared => "a map did not wait for the lease of an SSD that had said goodbye",
             Self::ScrubbedAgain => "the operator settled volumes, and scrubbed again",
             Self::MemoryJudged => "SSDs held only what hosts wait for",
+            Self::StoppedAtRest => "an SSD was stopped in order while all was whole, and clients read",
+            Self::Joined => "an SSD that was added served",
         }
     }
 }

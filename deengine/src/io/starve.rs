@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes that wait for frames: when they are tried again, and by which entry they are judged meanwhile.
+
+use crate::commands::{Work, WriteEnd};
+use crate::controller::Ssd;
+use crate::io::waiting::MOST_TRIES;
+use gnstor_base::time::Time;
+use gnstor_ftl::NotDurable;
+use gnstor_proto::slba::ClientId;
+
+impl Ssd {
+    /// Tries the writes for which there are frames now: the first of each client, then the second, and so on.
+    /// Looks at a bounded number of them.
+    pub(super) fn try_starved(&mut self, now: Time, gives_up: Option<NotDurable>) {
+        // Clients that can do nothing, one after the other.
+        let mut stuck = 0;
+        for _ in 0..MOST_TRIES {
+            if stuck >= self.commands.starved.clients() {
+                return;
+            }
+            stuck += 1;
+            let Some((client, id)) = self.commands.starved.next() else { return };
+            if !self.may_go_on(client, id, gives_up) {
+                continue;
+            }
+            self.commands.starved.leave(client);
+            let before = self.commands.starved.len();
+            self.try_again(now, id, gives_up);
+            // Other workers may have taken the frames. Then the write is the first of its line again.
+            if self.commands.starved.len() == before {
+                stuck = 0;
+            }
+        }
+    }
+
+    /// Whether there is something to do for this write: it has ended with its queue, it finds frames, or it
+    /// waits in vain.
+    fn may_go_on(&mut self, client: ClientId, id: u32, gives_up: Option<NotDurable>) -> bool {
+        let free = self.ftl().flash().free_frames();
+        let Some(Work::Starved(end)) = self.commands.get_mut(id).map(|command| &command.work) else {
+            return true;
+        };
+        let blocks = end.request.get().blocks;
+        free >= blocks && self.commands.shares.allow(client, blocks, free)
+            || free < blocks && gives_up.is_some()
+    }
+
+    /// The entry of a volume has changed. Writes that wait for frames are judged by it at once: a fence does
+    /// not wait for them.
+    pub(crate) fn judge_starved(&mut self, now: Time) {
+        for id in self.commands.starved.all() {
+            let Some(command) = self.commands.slots.get_mut(id) else { continue };
+            let Work::Starved(end) = &command.work else { continue };
+            if !self.table.is_older(&end.request) {
+                continue;
+            }
+            let Work::Starved(end) = std::mem::replace(&mut command.work, Work::AwaitEvent) else { continue };
+            let judged = self.judge_anew(now, end.request);
+            match (judged, self.commands.get_mut(id)) {
+                (Ok(request), Some(command)) => command.work = Work::Starved(WriteEnd { request, ..end }),
+                (Err(refused), _) => {
+                    let Some(command) = self.commands.remove(id) else { continue };
+                    if let Some(permit) = command.permit {
+                        self.refuse(permit, command.vid, refused, command.done_at.max(now));
+                    }
+                }
+                (Ok(request), None) => self.leave(now, request),
+            }
+        }
+    }
+}
