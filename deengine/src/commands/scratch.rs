@@ -44,8 +44,8 @@ const OF_HOST: [u32; 2] = [SMALL_COUNT / 4, LARGE_COUNT / 2];
 const OF_STRANGERS: [u32; 2] = [SMALL_COUNT / 4 * 3, 0];
 /// Buffers of each size that only the daemon gets.
 const OF_DAEMON: [usize; 2] = [64, 1];
-/// Further ones that clients leave to other SSDs. Comparisons of clients may keep theirs for as long as a slow
-/// disk takes.
+/// Further ones that clients leave to other SSDs. Comparisons of clients may keep theirs for as long as a
+/// slow disk takes.
 const OF_PEERS: [usize; 2] = [64, 1];
 
 /// A buffer in use. It is returned with [`Scratch::give`] once no transfer can touch it any more.

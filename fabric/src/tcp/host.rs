@@ -108,7 +108,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Host {
-    /// A connection begins. The host's oldest newcomer gives way where the host has `most`. `None`: none does.
+    /// A connection begins. Where the host has `most`, its oldest newcomer gives way. `None`: there is none.
     pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<Entered> {
         let mut held = lock(&self.account);
         let is_full = held.connections - held.leaving >= most;
