@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A process that has no file descriptor left, because of a limit that the test sets.
+#![expect(clippy::disallowed_methods, reason = "the end of a process is timed")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};

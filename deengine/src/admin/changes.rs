@@ -226,28 +226,30 @@ impl Ssd {
         }
     }
 
+    fn end_entry(&mut self, now: Time, command: Option<u32>, entry: VolumeEntry, is_new: bool) {
+        let vid = entry.vid;
+        let taken = match is_new {
+            true => self.table.add(now, entry).map(|()| None),
+            false => self.table.chmod(now, entry),
+        };
+        match taken {
+            Ok(former) => {
+                former.into_iter().for_each(|client| self.note_former_writer(client, vid));
+                self.judge_starved(now);
+                self.schedule(now, vid.get());
+                if is_new {
+                    self.fill_added(now, vid);
+                }
+                self.fence_change(now, command, vid);
+            }
+            Err(refused) => self.refuse_change(now, command, refused),
+        }
+    }
+
     /// The writes of a change are durable, so it takes effect.
     fn end_change(&mut self, now: Time, command: Option<u32>, change: Begun) {
         match change {
-            Begun::Entry(entry, is_new) => {
-                let vid = entry.vid;
-                let taken = match is_new {
-                    true => self.table.add(now, *entry).map(|()| None),
-                    false => self.table.chmod(now, *entry),
-                };
-                match taken {
-                    Ok(former) => {
-                        former.into_iter().for_each(|client| self.note_former_writer(client, vid));
-                        self.judge_starved(now);
-                        self.schedule(now, vid.get());
-                        if is_new {
-                            self.fill_added(now, vid);
-                        }
-                        self.fence_change(now, command, vid);
-                    }
-                    Err(refused) => self.refuse_change(now, command, refused),
-                }
-            }
+            Begun::Entry(entry, is_new) => self.end_entry(now, command, *entry, is_new),
             Begun::Deleting(entry) => {
                 let (vid, generation) = (entry.vid, entry.generation);
                 self.table.mark_deleting(&entry);

@@ -256,10 +256,10 @@ impl Pending {
         if is_empty {
             self.remove_controller(place);
         } else if let Some(Client { controllers, .. }) = self.clients.get_mut(client) {
-            self.controllers.to_back(controllers, place);
+            self.controllers.move_last(controllers, place);
         }
         if self.clients.get(client).is_some() {
-            self.clients.to_back(&mut self.order, client);
+            self.clients.move_last(&mut self.order, client);
         }
     }
 

@@ -81,7 +81,7 @@ impl<T> Rings<T> {
 
     /// An element of this list has had its turn: all others come first.
     #[inline]
-    pub(super) fn to_back(&mut self, ring: &mut Ring, at: u32) {
+    pub(super) fn move_last(&mut self, ring: &mut Ring, at: u32) {
         if ring.last != at {
             self.unlink(ring, at);
             self.link_last(ring, at);
@@ -153,7 +153,9 @@ mod tests {
         let (mut rings, mut next) = (Rings::default(), 0u64);
         let mut lists = [(Ring::default(), VecDeque::new()), (Ring::default(), VecDeque::new())];
         for step in 0..20_000 {
-            let dice = |nth: u64, sides: usize| (mix64(3 * step + nth) % sides as u64) as usize;
+            let dice = |nth: u64, sides: usize| {
+                usize::try_from(mix64(3 * step + nth) % sides as u64).expect("few sides")
+            };
             let (ring, plain) = &mut lists[dice(0, 2)];
             let at = dice(1, plain.len().max(1));
             match (dice(2, 3), plain.get(at).copied()) {
@@ -163,7 +165,7 @@ mod tests {
                     plain.remove(at);
                 }
                 (2, Some(element)) => {
-                    rings.to_back(ring, element.0);
+                    rings.move_last(ring, element.0);
                     plain.remove(at);
                     plain.push_back(element);
                 }

@@ -240,7 +240,7 @@ impl Campaign {
             let taken: Vec<_> =
                 std::iter::from_fn(|| self.harness.ssd().commands.scratch_mut().take(Owner::Daemon, bytes))
                     .collect();
-            assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
+            assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 9 }, "no buffer is lost");
         }
     }
 }

@@ -229,12 +229,15 @@ fn with_ended_queues(ended: &[QueueKey]) -> Harness {
     harness
 }
 
+/// What a host does, by name.
+type Way<'a> = (&'a str, &'a dyn Fn(&mut Harness));
+
 /// Otherwise they would stay for ever, and count against their client's quota.
 #[test]
 fn queues_end_with_their_controller_after_disconnect_too() {
     let ended = [201, 202, 203].map(QueueKey);
     let off = PropertyFields { offset: property::CC.into(), ..Default::default() };
-    let ways: [(&str, &dyn Fn(&mut Harness)); 4] = [
+    let ways: [Way<'_>; 4] = [
         ("keep-alive timeout", &|harness| harness.step_to(harness.now + Span::from_ms(1001))),
         ("end of the admin queue", &|harness| {
             harness.memory.remove(&ADMIN);

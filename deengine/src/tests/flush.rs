@@ -78,10 +78,13 @@ fn a_writer_pays_for_its_own_writes_only() {
     }
 }
 
+/// What a host does, by name.
+type Way<'a> = (&'a str, &'a dyn Fn(&mut Harness));
+
 #[test]
 fn a_flush_makes_durable_what_is_acknowledged_in_the_volumes_of_its_client() {
     let mut harness = two_volumes();
-    let ways: [(&str, &dyn Fn(&mut Harness)); 3] = [
+    let ways: [Way<'_>; 3] = [
         ("write", &|harness| assert_eq!(refusal(&harness.write(3, &[1, 2])), None)),
         ("write zeroes", &|harness| {
             let sqe = harness.io(io::WRITE_ZEROES, WRITER, 3, 1);

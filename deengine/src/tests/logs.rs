@@ -76,7 +76,7 @@ fn a_host_sees_its_own_errors_and_the_daemon_sees_all() {
     assert_eq!(own[8..12], [1, 0, cid.to_le_bytes()[0], cid.to_le_bytes()[1]]);
     assert_eq!(own[12..16], [0x0C, 0x85, 0xFF, 0xFF], "4286h, no parameter");
     assert_eq!(u64_at(&own, 16), u64::from(VOLUME) << 48);
-    assert_eq!(own[32..36], [Refusal::NotAReader as u8, 0, 5, 0]);
+    assert_eq!(own[32..36], [Refusal::NotAReader as u8, 1, 5, 0], "of SSD 0, by its number plus one");
     assert_eq!(harness.log(CLIENT, 1, 0, 1024, false).unwrap(), [0; 4096]);
     assert_eq!(harness.log(DAEMON, 1, 0, 1024, false).unwrap(), own);
 }
