@@ -46,7 +46,7 @@ fn ends(stream: &mut TcpStream) {
 #[test]
 fn one_host_leaves_connections_to_others() {
     let _deadline = Deadline::after(LIMIT);
-    let config = DaemonConfig { max_connections: 4, max_host_connections: 3, ..config() };
+    let config = DaemonConfig { max_connections: 5, max_host_connections: 3, ..config() };
     let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
     let mut held: Vec<_> = (0..3).map(|_| from(&daemon, 2)).collect();
     assert!(held.iter_mut().all(stays));
