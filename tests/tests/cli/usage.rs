@@ -2,6 +2,7 @@
 //! Wrong command lines, credentials that do not fit, and orders that change nothing, in words and exit codes.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// The command does not run; its one sentence names the option and what is allowed.
 fn refused(line: &str, words: &[&str]) {
@@ -28,6 +29,8 @@ fn a_file_that_an_option_names_and_that_is_not_there_is_a_wrong_command_line() {
         refused(&format!("ls --tls-ca {dir}"), &["--tls-ca", "it is a directory"]);
         refused(&format!("ls --tls-ca {binary}"), &[&binary, "no certificate"]);
         refused("ls --token-file /nowhere", &["--token-file /nowhere"]);
+        refused(&format!("ls --token-file {binary}"), &[&binary, "chmod 600"]);
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o600)).expect("its mode");
         refused(&format!("ls --token-file {binary}"), &[&binary, "no text"]);
         refused("demo --input /nowhere", &["--input /nowhere"]);
         let new = folder.path().join("new.gns").display().to_string();
