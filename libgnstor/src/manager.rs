@@ -3,7 +3,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::holders::{PAGE, pages};
+use crate::pages::{PAGE, pages};
 use crate::rpc::Rpc;
 use gnstor_auth::{Secret, ShownClient, random};
 use gnstor_gnor::session::Registration;

@@ -70,7 +70,7 @@ pub(crate) enum Work {
     /// buffer. With it, blocks are being loaded.
     Compare { request: Authorized<Request>, buffer: Buffer, has_data: bool },
     /// Begins when its volume's rate allows; nothing has been done for it.
-    Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64 },
+    Delayed { sqe: Box<Sqe>, identity: Identity, turn: u64, generation: u32 },
     /// Checks and unmaps the ranges in the buffer.
     Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.

@@ -4,7 +4,7 @@
 //! A command is charged when it begins. So a client uses up nothing of the rate by commands that are not
 //! allowed, or that it takes back. While a command waits it is judged by nothing: a change of rights need not
 //! wait for it. When its time has come it is judged anew. The commands of a volume begin in the order in
-//! which they came.
+//! which they came. One that finds another volume with its volume's id is refused.
 
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
@@ -36,9 +36,9 @@ impl Ssd {
                     return self.begin(command, identity, request);
                 }
                 self.table.count_throttled(&request);
+                let (turn, generation) = (self.commands.delays.next_turn(), request.generation());
                 self.table.leave(request);
-                let turn = self.commands.delays.next_turn();
-                let work = Work::Delayed { sqe: Box::new(*sqe), identity, turn };
+                let work = Work::Delayed { sqe: Box::new(*sqe), identity, turn, generation };
                 let id = self.start(command.permit, vid, command.at, work);
                 self.commands.delays.join(vid, turn, Waiting { id, since: command.at, blocks });
                 if !has_line {
@@ -59,10 +59,17 @@ impl Ssd {
         while let Some((at, vid)) = self.commands.delays.due(now) {
             let Some((turn, Waiting { id, .. })) = self.commands.delays.first(vid) else { break };
             self.commands.delays.leave(vid, turn);
-            if let Some(Command { permit: Some(permit), work: Work::Delayed { sqe, identity, .. }, .. }) =
-                self.commands.remove(id)
+            if let Some(Command {
+                permit: Some(permit),
+                work: Work::Delayed { sqe, identity, generation, .. },
+                ..
+            }) = self.commands.remove(id)
             {
                 match self.judge(now, Submission { identity, sqe: &sqe }) {
+                    Ok(request) if request.generation() != generation => {
+                        self.leave(now, request);
+                        self.refuse(permit, vid, Refusal::UnknownVolume.into(), now);
+                    }
                     Ok(request) if !self.has_room() => {
                         self.leave(now, request);
                         self.refuse(permit, vid, Refusal::NotReady.into(), now);

@@ -120,6 +120,25 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
     assert_eq!(harness.in_flight(), 0);
 }
 
+/// The client that wrote to the deleted volume writes to the new one, too.
+#[test]
+fn a_write_that_waited_for_a_deleted_volume_is_not_applied_to_the_next_one_with_its_id() {
+    let limits = Limits { max_iops: 1, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
+    let first = harness.io(io::WRITE, WRITER, 0, 1);
+    assert_eq!(harness.refused(WRITER, of_limited(first)), None);
+    let late = harness.io(io::WRITE, WRITER, 1, 1);
+    let late = harness.submit(WRITER, of_limited(late));
+    let delete = Sqe { cdw12: u32::from(LIMITED).into(), ..Harness::delete_sqe(1, 2) };
+    assert_eq!(refusal(&harness.run(DAEMON, delete)), None);
+    harness.advance(Span::from_ms(10));
+    let again = VolumeEntry { generation: 2, ..entry(LIMITED) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), None);
+    harness.step_to(harness.now + Span::from_ms(2000));
+    let answer = harness.take(WRITER, late).expect("its time has come");
+    assert_eq!(refusal(&answer), Some(Refusal::UnknownVolume));
+}
+
 #[test]
 fn a_refused_command_costs_the_volume_nothing() {
     let mut harness = limited(Harness::new(), Limits { max_iops: 10, max_bytes_per_s: 0 });

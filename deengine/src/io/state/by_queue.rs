@@ -2,6 +2,8 @@
 //! The commands of each queue, in lists through their slots. A queue that closes finds its own commands
 //! without a look at those of all others, of which there may be a hundred thousand.
 
+#[cfg(test)]
+use super::Commands;
 use super::slab::Slab;
 use crate::commands::Command;
 use gnstor_base::controller::QueueKey;
@@ -65,7 +67,6 @@ impl ByQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Commands;
     use super::*;
     use crate::commands::Work;
     use gnstor_base::time::Time;
