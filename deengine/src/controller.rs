@@ -5,11 +5,12 @@ mod queues;
 
 use crate::admin::state::Admin;
 use crate::commands::CompletionPermit;
+use crate::commands::links::Links;
 use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::io::state::{Commands, Links};
+use crate::io::state::Commands;
 use crate::permission::Table;
 use crate::repair::state::Repair;
 use crate::request::{MDTS, Refused};

@@ -2,8 +2,8 @@
 //! A command in flight: what it waits for, its next step, and its completion.
 
 use crate::commands::CompletionPermit;
+use crate::commands::links::Links;
 use crate::commands::scratch::Buffer;
-use crate::io::state::Links;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;

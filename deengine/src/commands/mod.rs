@@ -3,6 +3,7 @@
 //! executes commands uses these.
 
 pub(crate) mod command;
+pub(crate) mod links;
 pub(crate) mod permit;
 pub(crate) mod scratch;
 pub(crate) mod shares;

@@ -6,23 +6,9 @@
 use super::Commands;
 use super::slab::Slab;
 use crate::commands::Command;
+use crate::commands::links::{Links, NONE};
 use gnstor_base::controller::QueueKey;
 use rustc_hash::FxHashMap;
-
-/// The end of a list. No command has this number: its slot's index is smaller.
-const NONE: u32 = u32::MAX;
-
-/// The neighbours of a command in the list of its queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Links {
-    before: u32,
-    after: u32,
-}
-
-impl Links {
-    /// A command that is in no list yet.
-    pub(crate) const UNLISTED: Self = Self { before: NONE, after: NONE };
-}
 
 /// The first command of each queue that has one.
 #[derive(Debug, Default)]

@@ -13,7 +13,6 @@ use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
 use by_queue::ByQueue;
-pub(crate) use by_queue::Links;
 use delays::Delays;
 pub(in crate::io) use delays::Waiting;
 use gnstor_base::controller::{Effect, QueueKey, Remote};
