@@ -116,8 +116,8 @@ int gn_file_info(const gn_file *file, gn_volume_info *info);
 int gn_read_at(gn_file *file, uint64_t offset, void *data, size_t bytes);
 int gn_write_at(gn_file *file, uint64_t offset, const void *data, size_t bytes);
 
-// When it returns, what this client has written is durable on every replica, and so is what others have
-// written to the volumes that it may write.
+// When it returns, what this client has written is durable on every replica. So is what others have written
+// to the volumes that it may write.
 int gn_flush(gn_file *file);
 
 // What a kernel takes by value: gn::file of <gnstor/gnstor.cuh>. Device addresses; valid until gn_close.
