@@ -62,7 +62,8 @@ struct data_seg { gn_u32 byte_count, lkey, addr_hi, addr_lo; };
 static_assert(sizeof(ctrl_seg) == 16 && sizeof(raddr_seg) == 16 && sizeof(data_seg) == 16,
               "segments are 16 bytes");
 
-// 64-byte completion. The last word holds wqe_counter (be16), signature and op_own and is stored last.
+// 64-byte completion. The last word holds wqe_counter (be16), signature and op_own. It is stored last, and
+// together with the word before it: a poller may load both at once.
 struct cqe64 {
   gn_u32 inline_or_reserved[6];  // 0
   gn_u32 flags_rqpn;             // 24
@@ -76,6 +77,8 @@ struct cqe64 {
   gn_u32 counter_own;            // 60
 };
 static_assert(sizeof(cqe64) == CQE_BYTES, "a completion is 64 bytes");
+static_assert(__builtin_offsetof(cqe64, sop_qpn) == 56 && __builtin_offsetof(cqe64, counter_own) == 60,
+              "the last two words are one of 64 bits");
 
 // The doorbell value of gpunetio and NVSHMEM: be32(producer index << 8), be32(qpn << 8), as one 64-bit store.
 GN_DEV gn_u64 doorbell_value(gn_u32 pi, gn_u32 qpn) {

@@ -264,9 +264,10 @@ impl SoftExecutor {
         };
         cqe.timestamp[7] = syndrome;
         let raw = cqe.as_bytes();
-        state.qp.memory.write(at, &raw[..60]);
-        let last = u32::read_from_bytes(&raw[60..]).expect("four bytes");
-        state.qp.memory.word32(at + 60).store(last, Ordering::Release); // pairs with the poller's acquire
+        state.qp.memory.write(at, &raw[..56]);
+        let last = u64::read_from_bytes(&raw[56..]).expect("eight bytes");
+        // Pairs with the poller's acquire, which may be of the last word or of the last two.
+        state.qp.memory.words64(at + 56, 1)[0].store(last, Ordering::Release);
     }
 
     fn deliver(&mut self, qpn: u32, bytes: [u8; 16]) {

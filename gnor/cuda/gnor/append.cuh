@@ -130,12 +130,16 @@ GN_DEV bool append(channel& c, gn_u32 mask, bool have, const staged_command& k) 
   return mine;
 }
 
-// Sends the waiting commands that `admit` gave to the first lane of each group with the same `q`; the lanes
-// of `mask` together.
+// The lanes that call a function together, and those of them that have the same SSD.
+struct ssd_lanes {
+  gn_u32 mask, group;
+};
+
+// Sends the waiting commands that `admit` gave to the first lane of each group. The SSD is `q`.
 template <class S>
-GN_DEV void send_admitted(channel& c, gn_u32 mask, gn_u32 q, reservation r) {
+GN_DEV void send_admitted(channel& c, const ssd_lanes& lanes, gn_u32 q, reservation r) {
+  gn_u32 mask = lanes.mask, group = lanes.group, rank = (gn_u32)__popc(group & lt_mask());
   if (!__any_sync(mask, r.sends != 0)) return;
-  gn_u32 group = __match_any_sync(mask, q), rank = (gn_u32)__popc(group & lt_mask());
   int leader = (int)lowest(group);
   r.numbers = __shfl_sync(mask, r.numbers, leader);
   r.sends = __shfl_sync(mask, r.sends, leader);

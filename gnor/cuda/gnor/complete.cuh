@@ -125,11 +125,23 @@ enum : gn_u32 { RING_EVERY = 256 };  // completions
 // What a completion does to a set of queues: it has failed, or with FAILS_ANEW is to be in use.
 enum : gn_u32 { FAILS_NONE = 0xffffffffu, FAILS_ANEW = 0x100u };
 
-GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) {
+// The last two words of an entry, which are all that a completion without an error tells: the queue pair's
+// number, and the number of the receive or work request with opcode and owner. Read together, because a word
+// that is read after an acquire costs a trip to the L2.
+struct cqe_end {
+  gn_u32 qpn, last;
+};
+GN_DEV cqe_end read_end(const mlx5::cqe64* e) {
+  // pairs with the HCA's store of these words, its last
+  gn_u64 both = mem::ld_acquire_sys((const gn_u64*)&e->sop_qpn);
+  return {be32((gn_u32)both) & 0xffffffu, be32((gn_u32)(both >> 32))};
+}
+
+GN_DEV completion completion_of(const channel& c, const cqe_end& e) {
   completion x;
-  x.opcode = last >> 4 & 0xfu;
-  x.counter = last >> 16;
-  x.queue = (be32(e->sop_qpn) & 0xffffffu) - c.first_qpn;
+  x.opcode = e.last >> 4 & 0xfu;
+  x.counter = e.last >> 16;
+  x.queue = e.qpn - c.first_qpn;
   if (x.queue >= 2 * c.ssds) return x;
   x.is_response = x.opcode == mlx5::CQE_RESP_SEND;
   x.is_ack = x.opcode == mlx5::CQE_REQ;
@@ -144,28 +156,27 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
 }
 
 // Counts this pass's acknowledgements and responses of the sets in use. The lanes of `mask` call it together,
-// after they have read the responses; one of them counts for each queue.
+// after they have read the responses. The lanes of `group` have the same SSD; one of them counts for all.
 template <class S>
-GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
-  gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.queue : 0xffffffffu);
-  gn_u32 acks = __ballot_sync(mask, x.is_ack) & group,
-         n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
+GN_DEV void count_in(channel& c, gn_u32 mask, gn_u32 group, const completion& x) {
+  bool counts = x.is_response || x.is_ack;
+  queue_pair& qp = qp_of(c, counts ? ssd_of(c, x.queue) : 0u);
+  counts = counts && set_of(S::ld(&qp.gate)) == (gn_u32)(x.queue >= c.ssds);
+  gn_u32 acks = __ballot_sync(mask, counts && x.is_ack) & group,
+         responses = __ballot_sync(mask, counts && x.is_response) & group;
   // The newest acknowledgement says that its SEND and all earlier ones are retired.
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
-  if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
-  queue_pair& qp = qp_of(c, ssd_of(c, x.queue));
-  if (set_of(S::ld(&qp.gate)) != (gn_u32)(x.queue >= c.ssds)) return;
-  gn_u32 completed = S::ld(&qp.completed) + n;
+  if (!counts || lane_id() != lowest(acks | responses)) return;
+  gn_u32 completed = S::ld(&qp.completed) + (gn_u32)__popc(responses);
   if (acks) qp.retired += (newest + 1 - qp.retired) & 0xffffu;
   S::st(&qp.completed, completed);
 }
 
 // Hands out what this pass has freed: blocks, each with the receive of its number. Waiting commands get them
-// first. The lanes of `mask` together, each with the queue pair of its completion, behind their counting.
-// Returns to the first lane of each queue pair what `send_admitted` then sends.
+// first. Each lane calls it with the SSD `q` of its completion, behind their counting. Returns to the first
+// lane of each `group` with the same SSD what `send_admitted` then sends.
 template <class S>
-GN_DEV reservation open_gate(channel& c, gn_u32 mask, gn_u32 q) {
-  gn_u32 group = __match_any_sync(mask, q);
+GN_DEV reservation open_gate(channel& c, gn_u32 group, gn_u32 q) {
   if (q >= c.ssds || lane_id() != lowest(group)) return {};
   queue_pair& qp = qp_of(c, q);
   return admit<S>(qp, limit_of(c, qp.retired, S::ld(&qp.completed)));
@@ -176,10 +187,20 @@ GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
   return (const mlx5::cqe64*)c.cq_addr + (((word >> 1) + rank) & ((1u << c.cq_log) - 1));
 }
 
+// Whether two lanes with `has` have the same command id, which is below SLOTS. The lanes of `mask` together.
+GN_DEV bool have_twins(gn_u32 mask, bool has, gn_u32 cid) {
+  gn_u32 different = 0;
+#pragma unroll
+  for (gn_u32 w = 0; w < SLOTS / 32; ++w)
+    different += (gn_u32)__popc(__reduce_or_sync(mask, has && cid / 32 == w ? 1u << (cid & 31u) : 0u));
+  return different != (gn_u32)__popc(__ballot_sync(mask, has));
+}
+
 // Handles the completions of the lanes of `mask`, at most one each: responses end commands, acknowledgements
-// and responses make room. The lanes call it together. Returns whether free_orphans must follow.
+// and responses make room. The lanes call it together; those of `group` have the same SSD. Returns whether
+// free_orphans must follow.
 template <class S>
-GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
+GN_DEV bool end_responses(channel& c, gn_u32 mask, gn_u32 group, completion& x, bool mine) {
   gn_u32 answer = 0, state = 0;
   if (x.is_response) {
     answer = mem::ld_relaxed_sys(response_of(c, x) + 3);
@@ -188,8 +209,10 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   gn_u32 cid = answer & 0xffffu;
   bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.queue << 8);
   // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
-  gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
-  ends = ends && lane_id() == lowest(twins);
+  if (have_twins(mask, ends, cid)) {
+    gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
+    ends = ends && lane_id() == lowest(twins);
+  }
   // The answer to a Connect is treated as an error, which is handled after all responses.
   x.is_error |= x.is_response && cid == CID_CONNECT;
   gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
@@ -205,13 +228,16 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   // The other responses are counted together, by one lane for each request.
   ends = ends && !failed;
   slots_give<S>(c, mask, ends && cid != state >> 16, cid);
-  gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
+  // Two commands of one request have two slots, and one of these is not the request's own.
+  gn_u32 peers = 1u << lane_id(), done = 0;
+  if (__any_sync(mask, ends && cid != state >> 16))
+    peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu);
   __syncwarp(mask);  // what the lanes did above, their reading of responses too, is before everything below
   if (ends && lane_id() == lowest(peers)) {
     gn_u32 n = (gn_u32)__popc(peers);
     done = S::add_acqrel(&c.slots[state >> 16].done, n) + n;  // pairs with the acquire in io_finished
   }
-  count_in<S>(c, mask, x);
+  count_in<S>(c, mask, group, x);
   in_turns<S>(mask, last_of_abandoned(done), [&] { orphan<S>(c, state >> 16); });
   return __any_sync(mask, failed || x.is_error || last_of_abandoned(done));
 }
@@ -270,8 +296,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   gn_u32 leader = lowest(mask), rank = (gn_u32)__popc(mask & lt_mask()), word = 0;
   if (lane_id() == leader) word = S::ld(&c.cq_word);
   word = __shfl_sync(mask, word, (int)leader);
-  // pairs with the HCA's store of this word, its last
-  gn_u32 last = be32(mem::ld_acquire_sys(&cqe_at(c, word, rank)->counter_own));
+  const cqe_end end = read_end(cqe_at(c, word, rank));
+  gn_u32 last = end.last;
   bool ready = (last & 1u) == (((word >> 1) + rank) >> c.cq_log & 1u) &&
                (last >> 4 & 0xfu) != mlx5::CQE_INVALID && !(word & CQ_LOCKED);
   gn_u32 not_yet = mask & ~__ballot_sync(mask, ready);
@@ -283,22 +309,23 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     pause(20);  // a holder of the lock takes ours too
     return 0;
   }
-  bool mine = taken >> lane_id() & 1u, odd = false;
+  const bool mine = taken >> lane_id() & 1u, dumps = c.dumps_addr != 0;
   completion x;
-  if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
-  if (c.dumps_addr) hold_responses<S>(c, mask, x, mine);
+  if (mine) x = completion_of(c, end);
+  bool ends = mine;
+  if (dumps) hold_responses<S>(c, mask, x, ends);
   gn_u32 fails = x.is_error ? x.queue : (gn_u32)FAILS_NONE, q = ssd_of(c, x.queue);
-  for (;;) {
-    odd |= end_responses<S>(c, mask, x, mine);
-    if (!c.dumps_addr || !take_landed<S>(c, mask, x)) break;
-    mine = x.is_response;
+  const gn_u32 group = __match_any_sync(mask, q);
+  bool odd = end_responses<S>(c, mask, group, x, ends);
+  while (dumps && take_landed<S>(c, mask, x))
+    odd |= end_responses<S>(c, mask, __ballot_sync(mask, x.is_response), x, x.is_response);
+  if (odd) {  // behind all responses of the pass
+    if (x.is_response && x.is_error && !dumps) fails = x.queue | FAILS_ANEW;
+    break_queues<S>(c, mask, x, fails, entry_taken{word, rank, last});
   }
-  if (x.is_response && x.is_error && !c.dumps_addr) fails = x.queue | FAILS_ANEW;
-  // behind all responses of the pass
-  break_queues<S>(c, mask, x, fails, entry_taken{word, rank, last});
-  if (c.dumps_addr) post_dumps<S>(c, mask);
+  if (dumps) post_dumps<S>(c, mask);
   __syncwarp(mask);
-  reservation admitted = open_gate<S>(c, mask, q);
+  reservation admitted = open_gate<S>(c, group, q);
   __syncwarp(mask);
   if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
   if (odd && lane_id() == leader) free_orphans<S>(c);
@@ -306,7 +333,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   if constexpr (S::ALONE)
     if (((word >> 1) + count) / RING_EVERY != (word >> 1) / RING_EVERY) ring_again<S>(c, mask);
   if (S::ALONE) __syncwarp(mask);
-  send_admitted<S>(c, mask, q, admitted);
+  send_admitted<S>(c, {mask, group}, q, admitted);
   return count;
 }
 

@@ -62,9 +62,9 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
 // count.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
-  gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
+  const read_places row = read_places_of(v, table, vba);
+  gn_u32 one = read_place(row, 0, hint), other = read_place(row, 0, hint + 1);
   if (one == other) return one;
-  if ((one | other) & PLACE_FILLING) return PLACE_NONE;  // the row changes meanwhile
   return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
 }
 

@@ -69,22 +69,41 @@ GN_DEV bool has_replica(const volume& v, gn_u32 table, gn_u32 vba) {
   return false;
 }
 
-// The SSD for a read. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
-// serving replica, from the first on (protocol rule 7). PLACE_NONE if no replica serves. Half of the row may
-// be from a newer map: an SSD refuses what it does not serve.
-GN_DEV gn_u32 read_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
+// The first places of a block's row, 16 bits each, and the bits 16 k + 15 of those from which reads may come:
+// replica k serves. Behind the places of a volume's replicas come others, which do not count.
+struct read_places {
+  gn_u64 places, serving;
+};
+static_assert(MAX_REPLICAS == 4, "four places of 16 bits");
+
+// Reads the row once, by loads that do not wait for each other. Half of it may be from a newer map: an SSD
+// refuses what it does not serve.
+GN_DEV read_places read_places_of(const volume& v, gn_u32 table, gn_u32 vba) {
   const gn_u16* row = row_of(v, table, vba);
-  gn_u32 serving = 0;  // a bit a replica
-#pragma unroll
-  for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)
-    // PLACE_NONE has the bit set too
-    if (k < v.replicas && (place_at(row + k) & PLACE_FILLING) == 0) serving |= 1u << k;
-  if (serving == 0) return PLACE_NONE;
-  gn_u32 n = (gn_u32)__popc(serving), skip = attempt == 0 ? spread : attempt - 1;
+  gn_u32 end = v.width;
+  gn_u32 low = place_at(row) | place_at(row + (1 < end)) << 16;
+  gn_u32 high = place_at(row + (2 < end ? 2 : 0)) | place_at(row + (3 < end ? 3 : 0)) << 16;
+  read_places r;
+  r.places = low | (gn_u64)high << 32;
+  // PLACE_NONE has PLACE_FILLING set, too
+  r.serving = ~r.places & 0x8000800080008000ull & ~0ull >> (64 - 16 * v.replicas);
+  return r;
+}
+
+// The SSD for a read. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
+// serving replica, from the first on (protocol rule 7). PLACE_NONE if no replica serves.
+GN_DEV gn_u32 read_place(const read_places& r, gn_u32 attempt, gn_u32 spread) {
+  if (r.serving == 0) return PLACE_NONE;
+  gn_u32 n = (gn_u32)__popcll((long long)r.serving), skip = attempt == 0 ? spread : attempt - 1;
   skip = n == 3 ? skip % 3 : skip & (n - 1);  // modulo n, which is at most 4, without a division
-  while (skip--) serving &= serving - 1;
-  gn_u32 place = place_at(row + __ffs((int)serving) - 1);
-  return place & PLACE_FILLING ? (gn_u32)PLACE_NONE : place;
+  gn_u64 serving = r.serving;
+#pragma unroll
+  for (gn_u32 i = 0; i + 1 < MAX_REPLICAS; ++i) serving = i < skip ? serving & (serving - 1) : serving;
+  // the lowest bit is bit 15 of its place
+  return (gn_u32)(r.places >> (__ffsll((long long)serving) - 16)) & 0xffffu;
+}
+GN_DEV gn_u32 read_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
+  return read_place(read_places_of(v, table, vba), attempt, spread);
 }
 
 }  // namespace gn

@@ -63,18 +63,26 @@ enum slot_wish : gn_u32 {
   WANTS_SPARE,   // a slot that no ticket waits for
 };
 
-// Takes a bit of the bitmap for each lane with `want` set; NO_SLOT if there are too few. The lanes call it
-// together, and one of them asks for all.
+// Takes a bit of the bitmap for each lane with `want` set; NO_SLOT if there are too few. A lane with `first`
+// takes the bit of its own number, if that is free: this needs no search. The lanes call it together, and one
+// of them asks for all.
 template <class S>
-GN_DEV gn_u32 bits_take_all(channel& c, const lane_group& lanes, bool want) {
-  gn_u32 mask = lanes.mask;
-  gn_u32 todo = __ballot_sync(mask, want), slot = NO_SLOT;
+GN_DEV gn_u32 bits_take_all(channel& c, const lane_group& lanes, bool want, bool first) {
+  gn_u32 mask = lanes.mask, slot = NO_SLOT;
   // neighbours begin at one word, other warps at other words
-  gn_u32 w = __shfl_sync(mask, lanes.hint / 32, (int)lowest(mask));
+  gn_u32 w = __shfl_sync(mask, lanes.hint / 32, (int)lowest(mask)) % (SLOTS / 32);
+  gn_u32 own = __ballot_sync(mask, want && first), got = 0;
+  if (own) {
+    // pairs with the release of slots_give
+    if (lane_id() == lowest(mask)) got = own & ~S::or_acqrel(&c.slot_bits[w], own);
+    got = __shfl_sync(mask, got, (int)lowest(mask));
+    if (got >> lane_id() & 1u) slot = w * 32 + lane_id();
+  }
+  gn_u32 todo = __ballot_sync(mask, want && slot == NO_SLOT);
 #pragma unroll 1
   for (gn_u32 i = 0; i < SLOTS / 32 && todo; ++i, ++w) {
     w %= SLOTS / 32;
-    gn_u32 got = 0, rank = (gn_u32)__popc(todo & lt_mask());
+    gn_u32 rank = (gn_u32)__popc(todo & lt_mask());
     if (lane_id() == lowest(mask)) got = bits_take<S>(&c.slot_bits[w], (gn_u32)__popc(todo));
     got = __shfl_sync(mask, got, (int)lowest(mask));
     if (todo >> lane_id() & 1u && rank < (gn_u32)__popc(got)) slot = w * 32 + nth_bit(got, rank);
@@ -110,7 +118,7 @@ GN_DEV gn_u32 slots_take(channel& c, const lane_group& lanes, slot_wish wish, gn
     got = __shfl_sync(mask, got, (int)lowest(mask));
     if (wish == WANTS_SPARE && (gn_u32)__popc(spares & lt_mask()) >= got) wish = WANTS_NONE;
   }
-  gn_u32 slot = bits_take_all<S>(c, lanes, wish != WANTS_NONE);
+  gn_u32 slot = bits_take_all<S>(c, lanes, wish != WANTS_NONE, wish == HAS_TICKET);
   gn_u32 missed = __ballot_sync(mask, wish == WANTS_SPARE && slot == NO_SLOT);
   if (missed && lane_id() == lowest(mask)) S::add(&c.returned, (gn_u32)__popc(missed));
   if (S::ALONE) __syncwarp(mask);

@@ -216,8 +216,12 @@ mutants_of_the_other() {
     mutant slots_without_order $GNOR/slots.cuh \
         's/- SLOTS) >= 0) wish = WANTS_NONE;/- SLOTS) >= 0) {}/;s/^  if (spares) {/  if (false) {/' \
         plain plain saturated_slots 16
+    mutant own_slot_taken_unasked $GNOR/slots.cuh 's/got = own & ~S::or/got = own | S::or/' \
+        plain plain saturated_slots 16
+    mutant two_commands_counted_once $GNOR/complete.cuh \
+        's/if (__any_sync(mask, ends && cid != state >> 16))/if (false)/' plain plain batched_reads_and_writes 40
     mutant completion_relaxed $FABRIC/hca/inbound.cuh \
-        '/&e->counter_own/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
+        '/&e->sop_qpn, both/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_half_judged $FABRIC/hca/up.cuh \
         's/(b & ~(gn_u64)PHASE_BIT) | phase/b \& ~(gn_u64)PHASE_BIT/' \
         plain plain batched_reads_and_writes 5
@@ -327,8 +331,8 @@ mutants_of_the_other() {
     mutant doorbells_of_the_last_life $FABRIC/hca/anew.cuh '/qp.sq_head = 0;/d' \
         plain plain queue_pairs_made_anew 12
     mutant late_acknowledgement $GNOR/complete.cuh \
-        '/set_of(S::ld(&qp.gate)) != (gn_u32)(x.queue >= c.ssds)) return;/d' \
-        plain plain queue_pairs_made_anew 36 'were not acknowledged [1-9]'
+        '/counts = counts && set_of(S::ld(&qp.gate)) ==/d' \
+        plain plain queue_pairs_made_anew 200 'were not acknowledged [1-9]'
     mutant slow_warps_not_waited_for $GNOR/anew.cuh '/&qp.publish) != next/d' \
         tsan tsan queue_pairs_made_anew 20
     mutant set_filled_unread '' '' tsan tsan a_set_filled_unread 20

@@ -108,7 +108,7 @@ pub struct Initiator {
     pub protocol_errors: u32,
     /// Reads that were sent again, to another replica.
     pub retries: u32,
-    wishes: Vec<Wish>,
+    wishes: Vec<(usize, Wish)>,
     got: Vec<Got>,
 }
 

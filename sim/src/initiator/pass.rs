@@ -137,9 +137,9 @@ impl Initiator {
             let target = lane.place(&self.volume, &self.gates, hint);
             targets[bit] = Some(target);
             if lane.head == NONE {
-                self.wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
+                self.wishes.push((bit, lane.ticket.map_or(Wish::Ticket, Wish::Has)));
             } else if target.sends() {
-                self.wishes.push(Wish::Spare);
+                self.wishes.push((bit, Wish::Spare));
             }
         }
         self.slots.take(warp, &self.wishes, got);

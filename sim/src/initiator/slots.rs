@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The slots of a channel, given to the lanes of a warp as `slots.cuh` does when they call together.
 
-use super::{LANES, SLOTS};
+use super::{LANES, SLOTS, bits};
 
 const WORDS: usize = SLOTS / 32;
 const ALL: u32 = 128;
@@ -48,11 +48,11 @@ fn some_of(mask: u32, n: u32) -> u32 {
 }
 
 impl Slots {
-    /// Gives a slot to each lane that asks for one, in the order of the lanes. The search begins at word
-    /// `first`.
-    pub(super) fn take(&mut self, first: usize, wishes: &[Wish], got: &mut Vec<Got>) {
+    /// Gives a slot to each lane that asks for one. A lane that wants its first slot gets the bit of its own
+    /// number in word `first`, if that is free. The others search from there on, in the order of the lanes.
+    pub(super) fn take(&mut self, first: usize, wishes: &[(usize, Wish)], got: &mut Vec<Got>) {
         got.clear();
-        for wish in wishes {
+        for (_, wish) in wishes {
             got.push(match *wish {
                 Wish::Ticket => {
                     let ticket = self.tickets;
@@ -63,13 +63,13 @@ impl Slots {
                 Wish::Spare => Got::Nothing,
             });
         }
-        let spares = wishes.iter().filter(|wish| **wish == Wish::Spare).count();
+        let spares = wishes.iter().filter(|(_, wish)| *wish == Wish::Spare).count();
         let room = self.returned.wrapping_add(ALL).wrapping_sub(self.tickets).cast_signed().max(0);
         let mut admitted = u32::try_from(spares).expect("at most 32").min(room.unsigned_abs());
         self.tickets = self.tickets.wrapping_add(admitted);
-        let mut word = first;
-        for (wish, got) in wishes.iter().zip(got.iter_mut()) {
-            let may = match *got {
+        let mut searches = 0u32;
+        for (i, (lane, wish)) in wishes.iter().enumerate() {
+            let may = match got[i] {
                 Got::Ticket(ticket) => ticket.wrapping_sub(self.returned).wrapping_sub(ALL).cast_signed() < 0,
                 _ => admitted > 0,
             };
@@ -77,12 +77,29 @@ impl Slots {
                 continue;
             }
             admitted -= u32::from(*wish == Wish::Spare);
+            match if *wish == Wish::Spare { None } else { self.own(first, *lane) } {
+                Some(slot) => got[i] = Got::Slot(slot),
+                None => searches |= 1 << i,
+            }
+        }
+        let mut word = first;
+        for i in bits(searches) {
             match self.lowest(&mut word, first) {
-                Some(slot) => *got = Got::Slot(slot),
-                None if *wish == Wish::Spare => self.returned = self.returned.wrapping_add(1),
+                Some(slot) => got[i] = Got::Slot(slot),
+                None if wishes[i].1 == Wish::Spare => self.returned = self.returned.wrapping_add(1),
                 None => {}
             }
         }
+    }
+
+    /// The slot of the lane's own number in word `first`, if that is free.
+    fn own(&mut self, first: usize, lane: usize) -> Option<u8> {
+        let bits = &mut self.taken[first % WORDS];
+        if *bits >> lane & 1 == 1 {
+            return None;
+        }
+        *bits |= 1 << lane;
+        Some(u8::try_from(first % WORDS * 32 + lane).expect("below 128"))
     }
 
     /// The lowest free slot, in the words from `word` on. The search wraps once and ends before `first`.
@@ -116,7 +133,8 @@ mod tests {
 
     fn take(slots: &mut Slots, first: usize, wishes: &[Wish]) -> Vec<Got> {
         let mut got = Vec::new();
-        slots.take(first, wishes, &mut got);
+        let wishes: Vec<_> = wishes.iter().copied().enumerate().collect();
+        slots.take(first, &wishes, &mut got);
         got
     }
 
@@ -144,5 +162,16 @@ mod tests {
         let got = take(&mut slots, 3, &[Wish::Spare; 32]);
         assert_eq!((got[0], got[31]), (Got::Slot(96), Got::Slot(127)));
         assert_eq!(take(&mut slots, 3, &[Wish::Ticket]), [Got::Slot(0)]);
+    }
+
+    #[test]
+    fn a_lane_gets_the_slot_of_its_number_first_and_another_one_if_that_is_taken() {
+        let _deadline = deadline();
+        let mut slots = Slots::default();
+        assert_eq!(take(&mut slots, 1, &[Wish::Spare, Wish::Ticket]), [Got::Slot(32), Got::Slot(33)]);
+        slots.give(32);
+        let mut got = Vec::new();
+        slots.take(1, &[(1, Wish::Ticket), (2, Wish::Ticket)], &mut got);
+        assert_eq!(got, [Got::Slot(32), Got::Slot(34)], "slot 33 is taken");
     }
 }

@@ -26,15 +26,14 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes a completion except its last word, and returns that word. Storing it after a release fence hands the
-// completion over. The hardware writes owner 0 on its first pass, and on every second one after that.
+// Writes a completion except its last two words, and returns the last one. Storing both after a release fence
+// hands the completion over. The hardware writes owner 0 on its first pass, and on every second one after that.
 GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
   e->byte_count = be32(c.bytes);
   e->timestamp[0] = 0;
   e->timestamp[1] = be32(c.syndrome);  // offset 55 is its low byte
-  e->sop_qpn = be32(c.qpn);
   return be32((c.counter & 0xffffu) << 16 | c.opcode << 4 | owner);
 }
 
@@ -246,7 +245,8 @@ GN_DEV gn_u32 take_entries(const agent_args& a, gn_u32 cq, bool complete) {
   return __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
 }
 
-// Writes the completion of a delivered SEND, or a ready-made one, except its last word, which it returns.
+// Writes the completion of a delivered SEND, or a ready-made one, except its last two words. Returns
+// the last one.
 GN_DEV gn_u32 write_entry(mlx5::cqe64* e, gn_u32 owner, const message& m, const receive& r, bool complete) {
   if (r.deliver) return fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, r.at, 16});
   if (!complete) return 0;
@@ -338,7 +338,9 @@ GN_DEV void deliver_together(const responder& me, const message& m, bool mine, c
   }
   position = __shfl_sync(0xffffffffu, position, 0);
   __syncwarp();
-  if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of the queue's poller
+  // The queue pair's number is computed anew, which takes fewer registers.
+  gn_u64 both = be32(index + a.first_qpn) | (gn_u64)last << 32;
+  if (complete) mem::st_fenced_sys((gn_u64*)&e->sop_qpn, both);  // pairs with the acquire of the poller
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
   if (got.deliver) count_response(me.n, m, seen);
