@@ -111,6 +111,7 @@ impl RemoteSsd {
                 ChannelError::Unproven { .. } => Why::Unproven(error),
                 ChannelError::Absent { .. } | ChannelError::Refused { .. } => Why::Other,
                 ChannelError::NotReady { .. } => Why::Recovering,
+                // Also `Full`: an array does not end because strangers hold an SSD's queues.
                 other => Why::Absent(other.to_string()),
             }
         })

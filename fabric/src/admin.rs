@@ -50,6 +50,13 @@ pub enum ChannelError {
         /// Name of the other end.
         peer: String,
     },
+    /// Its hosts hold all queues that the SSD gives out, or as many as it gives to one host. Later there may
+    /// be room.
+    #[error("{peer} has no room for another queue: hosts hold all that it gives out; try again later")]
+    Full {
+        /// Name of the other end.
+        peer: String,
+    },
     /// One of the two ends has not proven its identity.
     #[error("{peer}: {cause}")]
     Unproven {

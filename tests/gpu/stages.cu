@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Cycles of the stages of one warp's pass on a GPU, with no HCA beside it: the warp plays the HCA itself and
+// Cycles of the stages of one warp's pass on a GPU, with no HCA beside it. The warp plays the HCA itself: it
 // writes the responses between two stages. So the figures are those of the device headers alone, and two
 // builds can be compared to the percent (docs/decisions/0078).
 //   nvcc -std=c++17 -O3 -arch=sm_90 -I fabric/cuda -I gnor/cuda -I libgnstor/include tests/gpu/stages.cu \

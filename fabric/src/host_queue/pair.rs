@@ -15,7 +15,7 @@ use crate::mlx5::{self, Cqe64, CtrlSeg, DataSeg, cqe_opcode, opcode};
 use crate::runtime::TransportHandle;
 use crate::transport::{ConnId, Connect, ExecutorId, Port};
 use gnstor_base::region::HostRegion;
-use gnstor_proto::fabrics::CmRequest;
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -118,6 +118,7 @@ impl HostQp {
         match answer.recv_timeout(deadline) {
             Ok(Ok(())) => {}
             Ok(Err(REFUSED_NO_PEER)) => return Err(ChannelError::Absent { peer: peer() }),
+            Ok(Err(cm_reject::NO_RESOURCES)) => return Err(ChannelError::Full { peer: peer() }),
             Ok(Err(reason)) => {
                 return Err(ChannelError::Refused { peer: peer(), cause: format!("reason {reason}") });
             }

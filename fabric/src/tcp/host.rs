@@ -168,6 +168,10 @@ impl Host {
         let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
         let is_many = who.is_some_and(|who| !of_ssd.clients.may_have(who, entries));
         if is_everywhere || is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
+            // The number may be of no SSD.
+            if of_ssd.queue_pairs == 0 {
+                held.of_ssd.remove(&ssd);
+            }
             return None;
         }
         if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {

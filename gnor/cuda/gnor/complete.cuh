@@ -125,9 +125,9 @@ enum : gn_u32 { RING_EVERY = 256 };  // completions
 // What a completion does to a set of queues: it has failed, or with FAILS_ANEW is to be in use.
 enum : gn_u32 { FAILS_NONE = 0xffffffffu, FAILS_ANEW = 0x100u };
 
-// The last two words of an entry, which are all that a completion without an error tells: the queue pair's
-// number, and the number of the receive or work request with opcode and owner. Read together, because a word
-// that is read after an acquire costs a trip to the L2.
+// The last two words of an entry: the queue pair's number, and the number of the receive or work request with
+// opcode and owner. A completion without an error tells nothing else. Both are one load, because a load behind
+// an acquire costs a trip to the L2.
 struct cqe_end {
   gn_u32 qpn, last;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A TCP proxy before an SSD. It cuts connections in the middle, or closes them at once.
+//! A TCP proxy before an SSD. It cuts connections in the middle, closes them at once, or refuses their queue.
 
+use gnstor_hostile::frames;
+use gnstor_proto::fabrics::cm_reject;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,6 +16,8 @@ pub(super) struct Proxy {
     connections: Arc<Mutex<Vec<Pair>>>,
     /// Next connections that it closes at once.
     pub(super) away: Arc<AtomicUsize>,
+    /// Next connections whose first queue it refuses, as an SSD without room does.
+    pub(super) full: Arc<AtomicUsize>,
 }
 
 struct Pair {
@@ -30,6 +34,8 @@ impl Proxy {
         let list = Arc::clone(&connections);
         let away: Arc<AtomicUsize> = Arc::default();
         let turned = Arc::clone(&away);
+        let full: Arc<AtomicUsize> = Arc::default();
+        let refused = Arc::clone(&full);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let one_less = |left: usize| left.checked_sub(1);
@@ -41,12 +47,13 @@ impl Proxy {
                 let pair = Pair { client: again(&client), ssd: again(&to), deaf: Arc::default() };
                 let (deaf, always) = (Arc::clone(&pair.deaf), Arc::default());
                 let (from, back) = (again(&client), again(&to));
-                std::thread::spawn(move || pump(from, to, &always));
-                std::thread::spawn(move || pump(back, client, &deaf));
+                std::thread::spawn(move || pump(from, to, &always, false));
+                let refuse = refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
+                std::thread::spawn(move || pump(back, client, &deaf, refuse));
                 list.lock().expect("no panic while held").push(pair);
             }
         });
-        Self { address, connections, away }
+        Self { address, connections, away, full }
     }
 
     /// Number of connections so far.
@@ -66,10 +73,18 @@ impl Proxy {
     }
 }
 
-/// Copies bytes until one side ends. Discards them while `deaf` is set.
-fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
+/// The head of a frame that accepts a queue: its length and its type. The connection and the answer follow.
+const ACCEPT: [u8; 5] = [7, 0, 0, 0, frames::kind::ACCEPT];
+
+/// Copies bytes until one side ends. Discards them while `deaf` is set. With `refuse` the first answer to a
+/// Connect says that the SSD has no room.
+fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool, mut refuse: bool) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let at = bytes[..count].windows(ACCEPT.len() + 6).position(|frame| frame.starts_with(&ACCEPT));
+        if let Some(at) = at.filter(|_| std::mem::take(&mut refuse)) {
+            bytes[at + 9..at + 11].copy_from_slice(&cm_reject::NO_RESOURCES.to_le_bytes());
+        }
         if !deaf.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
             break;
         }

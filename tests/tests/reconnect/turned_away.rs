@@ -34,3 +34,15 @@ fn a_new_client_whose_connections_are_all_closed_says_so_after_some_tries() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     });
 }
+
+#[test]
+fn an_array_starts_when_an_ssd_whose_queues_were_all_taken_has_room_again() {
+    within(BUILD_LIMIT, || {
+        let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB"]);
+        let proxy = Proxy::before(ssd.address());
+        proxy.full.store(3, Ordering::Relaxed);
+        let up = Up::start_as(&["--ssd-at", &proxy.address]);
+        assert_eq!(proxy.full.load(Ordering::Relaxed), 0, "the daemon dialled on");
+        up.end("-TERM");
+    });
+}
