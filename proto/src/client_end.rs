@@ -6,8 +6,8 @@ use crate::slba::ClientId;
 use crate::vendor::opcode;
 use zerocopy::byteorder::little_endian::U32;
 
-/// The command, which has no data. An SSD with a manager key believes no secret of the id with a lower serial
-/// any more, and closes the queues of hosts that have one.
+/// The command, which has no data. An SSD with a manager key believes no lower serial of the id any more. It
+/// closes the queues of hosts that have one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientEnd {
     /// The id.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Client ids that are given again: an SSD ends the earlier holders of an id before it gets an entry that
+//! Client ids that are given again. An SSD ends the earlier holders of an id before it gets an entry that
 //! names the id (rule 16 of the fleet).
 //!
 //! ```text

@@ -2,7 +2,6 @@
 //! What an SSD with a manager key lets a host do before it has proven who it is, and after.
 
 mod admitted;
-mod client_end;
 mod connect_data;
 mod key_holder;
 mod replaced;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD that is back ends the earlier holders of client ids before it gets the fleet map: with its map it
+//! An SSD that is back ends the earlier holders of client ids before it gets the fleet map. With its map it
 //! may serve by the entries that it has.
 
 use super::Step;

@@ -80,8 +80,8 @@ fn only_a_daemon_of_the_newest_term_ends_clients_and_only_by_a_valid_command() {
     let older = Sqe { flags: FLAGS_SGL, ..older };
     assert_eq!(harness.refused(DAEMON, older), Some(Refusal::StaleTerm));
     assert_eq!(harness.refused(DAEMON, end(20, 0)), Some(Refusal::InvalidField));
-    let nobody = Sqe { cdw12: 0.into(), ..end(20, 9) };
-    assert_eq!(harness.refused(DAEMON, nobody), Some(Refusal::InvalidField));
+    let of_no_id = Sqe { cdw12: 0.into(), ..end(20, 9) };
+    assert_eq!(harness.refused(DAEMON, of_no_id), Some(Refusal::InvalidField));
     assert_eq!((harness.closed.len(), read(&mut harness)), (0, None));
     begin(&mut harness, NEWER, host(20, 3));
     assert!(harness.role(NEWER).is_some(), "its secret is believed as before");
