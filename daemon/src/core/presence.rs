@@ -338,6 +338,7 @@ impl Core {
         self.members.back(ssd);
         self.changes.admitted(ssd, now);
         self.give_orders(ssd);
+        self.tell_missed(ssd);
         self.compare(now, ssd, table);
         self.change_step(now);
     }

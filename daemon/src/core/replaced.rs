@@ -137,13 +137,16 @@ impl Core {
         self.command(ssd, Owner::ClientEnd { client, serial }, Command::ClientEnd(end));
     }
 
-    /// An SSD that is back is to end the earlier holders of all ids that entries name. What it has missed
-    /// beside them, it hears without being waited for.
+    /// An SSD that is back is to end the earlier holders of all ids that entries name.
     pub(super) fn end_all_holders(&mut self, ssd: u16) {
         let ids = self.volumes.values().flat_map(|volume| named(&volume.entry));
         for (client, serial) in self.unheard(ssd, ids) {
             self.end_holders(End { ssd, client, serial }, None);
         }
+    }
+
+    /// The SSD is up to date. It hears which other ids have ended while it was away.
+    pub(super) fn tell_missed(&mut self, ssd: u16) {
         let missed = self.replaced.missed.remove(&ssd).unwrap_or_default();
         let ends = missed.into_iter().map(|(client, serial)| End { ssd, client, serial });
         self.replaced.to_tell.extend(ends);

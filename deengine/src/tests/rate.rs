@@ -136,7 +136,7 @@ fn a_write_that_waited_for_a_deleted_volume_is_not_applied_to_the_next_one_with_
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), None);
     harness.step_to(harness.now + Span::from_ms(2000));
     let answer = harness.take(WRITER, late).expect("its time has come");
-    assert_eq!(refusal(&answer), Some(Refusal::UnknownVolume));
+    assert_eq!(refusal(&answer), Some(Refusal::Deleting));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn commands_that_wait_for_the_rate_of_a_volume_end_when_it_is_deleted() {
     assert_eq!(refusal(&harness.take(WRITER, cids[0]).expect("it had its turn")), None);
     for &cid in &cids[1..] {
         let refused = refusal(&harness.take(WRITER, cid).expect("it ends with the volume"));
-        assert_eq!(refused, Some(Refusal::UnknownVolume));
+        assert_eq!(refused, Some(Refusal::Deleting));
     }
     assert_eq!(harness.in_flight(), 0);
 }

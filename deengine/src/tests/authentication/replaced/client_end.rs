@@ -41,7 +41,7 @@ fn the_queues_and_the_secret_of_an_earlier_holder_end_and_nothing_else_does() {
     connected(&mut harness, ADMIN, QUEUE, host(20, 3));
     connected(&mut harness, OTHER, QueueKey(301), host(30, 2));
     // A host that has not proven itself yet would be let in later.
-    begin(&mut harness, LATE, host(20, 2));
+    begin(&mut harness, LATE, host(20, 3));
     assert_eq!(read(&mut harness), None);
     for _ in 0..2 {
         // The second time there is nothing left to do, and that is no error.
