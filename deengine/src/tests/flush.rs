@@ -137,7 +137,8 @@ fn the_first_flush_of_a_writer_after_a_start_covers_what_was_acknowledged_before
     assert!(is_durable(&harness, VOLUME));
     let mut harness = kept.restart(harness);
     // It may have lost writes, as it knows of no dump, until a newer map.
-    let map = FleetMap { epoch: 2, ..FleetMap::equal(1, 64, 7, 1).unwrap() };
+    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    map.epoch = 2;
     harness.set_map(&map);
     assert_eq!(harness.read(3), block(1));
 }
