@@ -23,6 +23,7 @@ use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::within;
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
@@ -111,9 +112,10 @@ struct Queues {
 }
 
 impl Queues {
-    fn open(engine: &Engine, ssd: u16, address: &str, holder: &Holder) -> Self {
-        let (port, mut admin) = engine.connect(ssd, address, holder.credentials()).expect("proven");
-        let mut io = RawQueue::open(&engine.handle, engine.soft, port, 1).expect("an RDMA connection");
+    fn open(world: &World, ssd: u16, holder: &Holder) -> Self {
+        let (port, mut admin) = world.connect(ssd, holder.credentials()).expect("proven");
+        let Engine { handle, soft } = &world.engine;
+        let mut io = RawQueue::open(handle, *soft, port, 1).expect("an RDMA connection");
         let data = admin.connect_data(1);
         assert_eq!(io.connect_with(1, &data).expect("an answer"), Status::SUCCESS);
         Self { admin, io }
@@ -137,80 +139,109 @@ fn soon(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn an_earlier_holder_of_an_id_loses_its_queues_everywhere_before_another_holder_opens_a_volume() {
-    within(BUILD_LIMIT, || {
+/// Two SSDs with a manager key in processes of their own, and a daemon with two ids to give.
+struct World {
+    folder: Folder,
+    ssds: Vec<SsdProcess>,
+    addresses: Vec<String>,
+    engine: Engine,
+    daemon: Daemon,
+    at: String,
+    runtime: tokio::runtime::Runtime,
+    _threads: TransportThreads,
+}
+
+/// Starts the SSD of this number.
+fn start(folder: &Folder, ssd: u16, listen: &str) -> SsdProcess {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (data, key, index) = (path(&format!("ssd{ssd}")), path("manager.key"), ssd.to_string());
+    let what = ["--preset", "null", "--size", "64MiB", "--index", &index, "--data", &data];
+    SsdProcess::start(listen, &[&what[..], &["--manager-key", &key]].concat())
+}
+
+impl World {
+    fn new() -> Self {
         let folder = Folder::new();
-        let path = |name: &str| folder.path().join(name).display().to_string();
         let mut own = std::fs::OpenOptions::new();
-        let file = own.write(true).create_new(true).mode(0o600).open(path("manager.key")).expect("a file");
-        std::io::Write::write_all(&mut &file, key().to_text().as_bytes()).expect("it is written");
-        let start = |ssd: u16, listen: &str| {
-            let (data, key, index) = (path(&format!("ssd{ssd}")), path("manager.key"), ssd.to_string());
-            let what = ["--preset", "null", "--size", "64MiB", "--index", &index, "--data", &data];
-            SsdProcess::start(listen, &[&what[..], &["--manager-key", &key]].concat())
-        };
-        let mut ssds = [0, 1].map(|ssd| start(ssd, "127.0.0.1:0"));
+        let file = own.write(true).create_new(true).mode(0o600).open(folder.path().join("manager.key"));
+        file.expect("a file").write_all(key().to_text().as_bytes()).expect("it is written");
+        let ssds: Vec<_> = (0..2).map(|ssd| start(&folder, ssd, "127.0.0.1:0")).collect();
         let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
         let threads = threads.expect("a thread");
         let handle = threads.handle();
         let soft = handle.call(|engine, _| engine.add_soft()).expect("an executor");
         let engine = Engine { handle, soft };
-        let addresses = ssds.each_ref().map(SsdProcess::address);
-        let ports = [0, 1].map(|ssd| engine.port(ssd, &addresses[usize::from(ssd)]));
-        // Two ids: one of the volume's owner, and one that is given again at once.
+        let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
+        let ports = (0..).zip(&addresses).map(|(ssd, address)| engine.port(ssd, address)).collect();
         let quotas = Quotas { ids: ClientId::new(2).expect("an id"), ..Quotas::default() };
         let core = CoreConfig { groups: 64, quotas, ..CoreConfig::default() };
         let config = DaemonConfig { core, manager_key: Some(key()), ..DaemonConfig::default() };
-        let daemon = Daemon::start("127.0.0.1:0".parse().expect("an address"), ports.into(), config);
+        let daemon = Daemon::start("127.0.0.1:0".parse().expect("an address"), ports, config);
         let daemon = daemon.expect("it serves");
         let at = daemon.local_addr().to_string();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
+        Self { folder, ssds, addresses, engine, daemon, at, runtime, _threads: threads }
+    }
 
-        let owner = runtime.block_on(Holder::register(&at));
-        runtime.block_on(async {
-            let (name, client_id) = ("v".into(), owner.id.into());
-            let create =
-                CreateRequest { name, client_id, capacity_bytes: 1 << 20, replicas: 2, ..Default::default() };
-            VolumesClient::new(owner.calls.clone()).create(create).await.expect("a volume");
-        });
-        let earlier = runtime.block_on(Holder::register(&at));
-        let at_ssd = |ssd: u16| Queues::open(&engine, ssd, &addresses[usize::from(ssd)], &earlier);
-        let mut queues = [0, 1].map(at_ssd);
+    fn register(&self) -> Holder {
+        self.runtime.block_on(Holder::register(&self.at))
+    }
+
+    fn create(&self, owner: &Holder) {
+        let (name, client_id) = ("v".into(), owner.id.into());
+        let request =
+            CreateRequest { name, client_id, capacity_bytes: 1 << 20, replicas: 2, ..Default::default() };
+        let mut volumes = VolumesClient::new(owner.calls.clone());
+        self.runtime.block_on(volumes.create(request)).expect("a volume");
+    }
+
+    fn open(&self, reader: &Holder) {
+        let (name, client_id, rights) = ("v".into(), reader.id.into(), Rights::Read.into());
+        let request = OpenRequest { name, client_id, rights, ..OpenRequest::default() };
+        let mut volumes = VolumesClient::new(reader.calls.clone());
+        self.runtime.block_on(volumes.open(request)).expect("it opens");
+    }
+
+    /// Connects an admin queue to an SSD.
+    fn connect(&self, ssd: u16, who: Credentials) -> Result<(Port, HostQueue), ChannelError> {
+        self.engine.connect(ssd, &self.addresses[usize::from(ssd)], who)
+    }
+}
+
+#[test]
+fn an_earlier_holder_of_an_id_loses_its_queues_everywhere_before_another_holder_opens_a_volume() {
+    within(BUILD_LIMIT, || {
+        let mut world = World::new();
+        // One of the two ids is the owner's, and the other one is given again at once.
+        let owner = world.register();
+        world.create(&owner);
+        let earlier = world.register();
+        let mut queues = [0, 1].map(|ssd| Queues::open(&world, ssd, &earlier));
         let Holder { id, host, secret, calls } = earlier;
         drop(calls);
         let present = loop {
-            let next = runtime.block_on(Holder::register(&at));
+            let next = world.register();
             if next.id == id {
                 break next;
             }
         };
         assert!(present.host.serial > host.serial);
         assert_eq!(queues.each_mut().map(Queues::serve), [[true; 2]; 2], "nothing names the id yet");
-        runtime.block_on(async {
-            let (name, client_id, rights) = ("v".into(), id.into(), Rights::Read.into());
-            let open = OpenRequest { name, client_id, rights, ..OpenRequest::default() };
-            VolumesClient::new(present.calls.clone()).open(open).await.expect("it opens");
-        });
+        world.open(&present);
         assert_eq!(queues.each_mut().map(Queues::serve), [[false; 2]; 2], "the earlier holder's queues");
         let older = || Credentials { host, secret: Some(secret.clone()) };
         for ssd in [0, 1] {
-            let refused = engine.connect(ssd, &addresses[usize::from(ssd)], older());
-            assert!(refused.is_err(), "SSD {ssd} believes the older secret");
+            assert!(world.connect(ssd, older()).is_err(), "SSD {ssd} believes the older secret");
         }
 
         // An SSD that starts again has forgotten it. The daemon says it again, and the holder need not.
-        let [first, second] = ssds;
-        second.kill();
-        ssds = [first, start(1, &addresses[1])];
+        world.ssds.pop().expect("two").kill();
+        world.ssds.push(start(&world.folder, 1, &world.addresses[1]));
         soon("the older secret is refused after a restart", || {
-            engine
-                .connect(1, &addresses[1], older())
-                .is_err_and(|error| error.to_string().contains("refused"))
+            world.connect(1, older()).is_err_and(|error| error.to_string().contains("refused"))
         });
-        engine.connect(1, &addresses[1], present.credentials()).expect("the present holder is let in");
-        daemon.stop().expect("it served until then");
-        drop(ssds);
+        world.connect(1, present.credentials()).expect("the present holder is let in");
+        world.daemon.stop().expect("it served until then");
     });
 }

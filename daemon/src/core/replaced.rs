@@ -19,6 +19,7 @@ use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most ends of ids that are under way at a time, beside those for which entries wait.
@@ -205,8 +206,8 @@ impl Core {
         {
             if !self.members.contains(end.ssd) || self.members.is_away(end.ssd) {
                 self.replaced.miss(end);
-            } else if !self.replaced.asked.contains_key(&end) {
-                self.replaced.asked.insert(end, Vec::new());
+            } else if let Entry::Vacant(asked) = self.replaced.asked.entry(end) {
+                asked.insert(Vec::new());
                 self.replaced.telling.insert(end);
                 self.give_end(end);
             }
