@@ -69,7 +69,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     let dwords = u32::try_from(bytes / 4).expect("a transfer is far below 16 GiB");
     let mut sqe = Sqe { nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() };
     sqe.opcode = match command {
-        // The bytes of these commands are in `voting` and `repair`.
+        // The bytes of these commands are in `voting`, `repair` and `gnstor_proto::client_end`.
         Command::Identify
         | Command::TermTake { .. }
         | Command::MapHold { .. }
@@ -77,6 +77,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
         | Command::FillLog
         | Command::ScrubLog
         | Command::Repair(_)
+        | Command::ClientEnd(_)
         | Command::Settle(_) => 0,
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
@@ -120,6 +121,7 @@ pub fn order(command: &Command) -> Option<u64> {
         | Command::Identify
         | Command::FillLog
         | Command::ScrubLog
+        | Command::ClientEnd(_)
         | Command::Repair(_) => None,
     }
 }
@@ -184,6 +186,7 @@ impl Dialogue for Talk {
             return ask;
         }
         let data = match &self.command {
+            Command::ClientEnd(end) => return Ask { sqe: end.command(), data: Data::None },
             Command::Add(entry) | Command::Chmod(entry) => Data::Out(entry.encode().as_bytes().to_vec()),
             Command::Delete { .. } => Data::None,
             Command::MapSet(map) => {
@@ -208,6 +211,7 @@ impl Dialogue for Talk {
             | Command::Delete { .. }
             | Command::MapSet(_)
             | Command::Repair(_)
+            | Command::ClientEnd(_)
             | Command::Activate(_) => Some(Answer::Done),
             Command::MapHold { .. } => Some(Answer::Held(SsdSet::of_words([dw0, reply.cqe.dw1.get()]))),
             Command::Identify => Some(voting::says(&reply)),

@@ -10,6 +10,7 @@
 //!   log_page           SMART, counters of volumes and clients, the flash's page
 //!   vendor             VOLUME ADD/LIST/DELETE/CHMOD, MAP SET/GET, the 4 KiB permission entry
 //!   voting             TERM TAKE, MAP HOLD, ACTIVATE, LEASE ASK: what voters hear
+//!   client_end         CLIENT END: earlier registrations of a client id are over
 //!   labels             labels of volumes with a meaning of their own
 //!   placement          [VID,VBA] -> placement group -> SSDs; the fleet map and its byte format
 //!   status             one refusal -> NVMe status, errno, gRPC code, sentence
@@ -24,6 +25,7 @@
 extern crate alloc;
 
 pub mod checksum;
+pub mod client_end;
 pub mod fabrics;
 pub mod labels;
 pub mod log_page;

@@ -78,6 +78,8 @@ pub mod opcode {
     pub const SETTLE: u8 = 0xDD;
     /// PEER READ ([`crate::pull::PeerRead`]).
     pub const PEER_READ: u8 = 0xDE;
+    /// CLIENT END ([`crate::client_end::ClientEnd`]).
+    pub const CLIENT_END: u8 = 0xE0;
     /// REPAIR ([`crate::scrub::RepairOrder`]).
     pub const REPAIR: u8 = 0xE4;
     /// OPENING ([`crate::ssd_identity::KnownOpening`]).

@@ -25,6 +25,7 @@ mod fleet_return;
 mod fleet_silence;
 mod follow;
 mod full_disk;
+mod given_again;
 mod hoard;
 mod images;
 mod neighbour;

@@ -151,6 +151,7 @@ impl Core {
             entries.flat_map(|e| e.readers.iter().chain(&e.writer).copied()).collect()
         };
         let numbered = self.clients.number(now, caller, self.term.number(), named);
+        self.end_clients();
         self.reply(ticket, numbered.map(|(client, serial)| Reply::Client { client, serial }));
     }
 

@@ -13,6 +13,7 @@ use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
+use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::scrub::{RepairOrder, ScrubLog};
 use gnstor_proto::slba::{ClientId, Vid};
@@ -91,6 +92,8 @@ pub enum Command {
     Repair(RepairOrder),
     /// Get Log Page: how far the SSD's scrub is.
     ScrubLog,
+    /// CLIENT END: earlier holders of a client id end.
+    ClientEnd(ClientEnd),
     /// SETTLE: make the volume's copies those of each group's first, or say how far that is.
     Settle(SettleOf),
 }
@@ -138,6 +141,7 @@ impl Command {
             Self::TermTake { .. } => "TERM TAKE",
             Self::MapHold { .. } => "MAP HOLD",
             Self::Activate(_) => "ACTIVATE",
+            Self::ClientEnd(_) => "CLIENT END",
             Self::Settle(_) => "SETTLE",
             Self::FillLog => "Get Log Page (fill)",
             Self::Repair(_) => "REPAIR",

@@ -35,6 +35,7 @@ impl Core {
         let volumes = &self.volumes;
         self.clients.rest_step(now, |vid| volumes.get(&vid).is_none_or(Volume::is_everywhere));
         let ends = self.clients.step(now, |id, vid| holds(volumes, id, vid));
+        self.end_clients();
         let mut by_volume: BTreeMap<Vid, Vec<ClientId>> = BTreeMap::new();
         for (client, vid) in ends {
             by_volume.entry(vid).or_default().push(client);

@@ -33,12 +33,14 @@ mod presence;
 mod publish;
 mod rename;
 mod repairs;
+mod replaced;
 pub mod request;
 pub mod rights;
 mod round;
 mod settle;
 mod shrink;
 mod start;
+mod stop;
 mod term;
 mod volume;
 
@@ -50,7 +52,7 @@ pub use epoch::NotNext;
 use failure::Failure;
 pub use fill::FillReport;
 use gnstor_proto::placement;
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 pub use holders::{Holder, WriteLease};
 pub use listing::{PAGE_MOST, Page};
@@ -62,6 +64,7 @@ pub use settle::{SettleOf, SettleReport};
 pub use shrink::{Add, Found, LostBlocks, MapChange, Salvageable};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use stop::stopped;
 use volume::{Stage, Volume};
 
 /// Tickets from here on are the core's own: their replies have no reader.
@@ -105,6 +108,11 @@ enum Owner {
     Settle(Vid),
     /// An SSD gets an operator's order to its repairs, or says how far its scrub is.
     Repair(Ticket),
+    /// An SSD ends the earlier holders of a client id.
+    ClientEnd {
+        client: ClientId,
+        serial: u64,
+    },
 }
 
 /// The state machine.
@@ -132,6 +140,7 @@ pub struct Core {
     tombstones: ids::Tombstones,
     idle_deletes: ids::IdleDeletes,
     clients: clients::Clients,
+    replaced: replaced::Replaced,
     commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
     next_command: u64,
     tickets: BTreeMap<Ticket, u64>,
@@ -163,6 +172,7 @@ impl Core {
             tombstones: ids::Tombstones::default(),
             idle_deletes: ids::IdleDeletes::default(),
             clients: clients::Clients::new(config.quotas),
+            replaced: replaced::Replaced::default(),
             commands: BTreeMap::new(),
             next_command: 0,
             tickets: BTreeMap::new(),
@@ -262,6 +272,9 @@ impl Core {
             Owner::Settle(vid) => self.settle_answered(now, vid, settle::Answered { ssd, id, answer }),
             Owner::Fill => self.fill_answered(now, ssd, id, answer),
             Owner::Repair(ticket) => self.repair_answered(ssd, id, ticket, answer),
+            Owner::ClientEnd { client, serial } => {
+                self.client_end_answered(now, ssd, (client, serial), answer)
+            }
         }
     }
 
@@ -358,43 +371,12 @@ impl Core {
         let id = CommandId(self.next_command);
         self.next_command += 1;
         self.commands.insert(id, (ssd, owner, command.name()));
-        self.effects.push_back(Effect::Command { id, ssd, command });
+        self.send(id, ssd, command);
         id
-    }
-
-    /// Answers every request and does nothing more. Nothing is undone: the next daemon finds the state on
-    /// the SSDs.
-    fn stop(&mut self, stop: Stop) {
-        for ticket in self.tickets.keys().copied().collect::<Vec<_>>() {
-            self.reply(ticket, Err(stopped(&stop)));
-        }
-        self.volumes.clear();
-        self.names.clear();
-        self.publishing.clear();
-        self.commands.clear();
-        self.members.forget_absent();
-        self.effects.push_back(Effect::Stopped(stop.clone()));
-        self.phase = Phase::Stopped(stop);
-    }
-
-    fn depose(&mut self, ssd: u16, how: &str) {
-        let term = self.term.number();
-        self.stop(Stop::Deposed(format!(
-            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
-             connect to the newer one"
-        )));
     }
 
     /// Active volumes in order of their ids.
     fn active(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().filter(|v| v.stage == Stage::Active)
     }
-}
-
-fn stopped(stop: &Stop) -> Failure {
-    let code = match stop {
-        Stop::Deposed(_) => Refusal::StaleTerm.grpc(),
-        Stop::Array(_) => GrpcCode::Unavailable,
-    };
-    Failure::new(code, stop.to_string())
 }

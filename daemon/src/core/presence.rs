@@ -21,6 +21,7 @@
 //! that, and is filling until a newer map.
 
 mod compare;
+mod holders;
 mod newcomer;
 mod voting;
 
@@ -72,6 +73,8 @@ struct Resync {
 enum Step {
     /// Identify, if voters decide: which content does the SSD have?
     Says,
+    /// CLIENT END of each id that entries name.
+    Holders,
     /// TERM TAKE, if voters decide. The promise says which map it has.
     Take,
     /// MAP GET: which array does it belong to?
@@ -99,6 +102,7 @@ impl Core {
             if let Phase::Starting(start) = &mut self.phase {
                 start.lost(ssd, self.now + self.config.retry_ms);
             }
+            self.replaced.lost(ssd);
             self.fills.lost(ssd);
             self.settle_lost(ssd);
             self.members.lose(ssd, Absence::new(why.clone()));
@@ -129,7 +133,10 @@ impl Core {
             if matches!(owner, Owner::Round { .. } | Owner::Stray) {
                 *owner = Owner::Told;
             }
-            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told)
+            let stays =
+                matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told);
+            // Another command may wait for this answer.
+            stays || matches!(owner, Owner::ClientEnd { .. })
         });
     }
 
@@ -273,11 +280,7 @@ impl Core {
             (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() && !is_joining => {
                 absence.why = WITHOUT_A_MAP.into();
             }
-            (Step::Look, Answer::Map(_)) => {
-                resync.step = Step::Map;
-                let command = Command::MapSet(self.epoch.bytes());
-                self.resync_ask(ssd, command);
-            }
+            (Step::Look, Answer::Map(_)) => self.ask_to_end_holders(ssd),
             (Step::Map, Answer::Done) => self.has_the_map(ssd),
             (Step::Table, Answer::Table { entries, more }) => {
                 let next =
@@ -335,6 +338,7 @@ impl Core {
         self.members.back(ssd);
         self.changes.admitted(ssd, now);
         self.give_orders(ssd);
+        self.tell_missed(ssd);
         self.compare(now, ssd, table);
         self.change_step(now);
     }

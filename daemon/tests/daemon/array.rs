@@ -68,6 +68,8 @@ pub(crate) struct SimSsd {
     pub(crate) fill: SimFill,
     /// Commands taken, by opcode.
     pub(crate) counts: BTreeMap<u8, u32>,
+    /// The lowest serial of each client id that is not over.
+    pub(crate) ends: BTreeMap<u16, u64>,
 }
 
 impl SimSsd {
@@ -165,7 +167,8 @@ impl SimSsd {
         }
         assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
         assert_eq!(sqe.cdw11.get(), 0);
-        if !matches!(sqe.opcode, opcode::VOLUME_DELETE | opcode::TERM_TAKE | opcode::REPAIR) {
+        let has_words = [opcode::VOLUME_DELETE, opcode::TERM_TAKE, opcode::REPAIR, opcode::CLIENT_END];
+        if !has_words.contains(&sqe.opcode) {
             let of_gone = sqe.opcode == opcode::VOLUME_LIST && sqe.cdw13.get() == LIST_TOMBSTONES;
             let cdw13 = if of_gone { 0.into() } else { sqe.cdw13 };
             let unused = [sqe.cdw2, sqe.cdw3, cdw13, sqe.cdw14, sqe.cdw15];
@@ -184,6 +187,7 @@ impl SimSsd {
             (opcode::ACTIVATE, Data::Out(data)) => self.activate(data),
             (opcode::SETTLE, Data::Out(data)) => self.settle(data),
             (opcode::REPAIR, Data::None) => self.take_order(sqe),
+            (opcode::CLIENT_END, Data::None) => self.end_client(sqe),
             (opcode::MAP_GET, Data::In(_)) => {
                 let map = if sqe.cdw12.get() == GET_HELD { self.held() } else { self.map.clone() };
                 let map = map.map(|map| map.encode().unwrap()).unwrap_or_default();
@@ -254,6 +258,18 @@ impl SimSsd {
         entry.version = version;
         entry.term = self.term;
         self.sweeps.insert(vid, self.sweep_commands + 1);
+        Ok(0)
+    }
+
+    fn end_client(&mut self, sqe: &Sqe) -> Result<u32, Refusal> {
+        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        if join(sqe.cdw14.get(), sqe.cdw15.get()) < self.term {
+            return Err(Refusal::StaleTerm);
+        }
+        let (id, serial) = (sqe.cdw12.get(), join(sqe.cdw2.get(), sqe.cdw3.get()));
+        assert!(id > 0 && serial > 0);
+        let known = self.ends.entry(u16::try_from(id).unwrap()).or_default();
+        *known = serial.max(*known);
         Ok(0)
     }
 

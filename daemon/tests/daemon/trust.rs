@@ -17,6 +17,7 @@ mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
 mod raw_codec;
+mod replaced;
 mod rights;
 mod shares;
 

@@ -35,3 +35,19 @@ impl Written {
         self.last.get(usize::from(vid.get())).map_or(self.before, |&last| last.max(self.before))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the first Flush after a start would wait for nothing.
+    #[test]
+    fn what_is_older_than_the_start_may_be_of_any_volume() {
+        let _deadline = crate::tests::deadline();
+        let vid = |raw| Vid::new(raw).expect("an id");
+        let mut written = Written::since(9);
+        assert_eq!([1, 500].map(|raw| written.of(vid(raw))), [9, 9]);
+        written.note(vid(7), 12);
+        assert_eq!([1, 7, 500].map(|raw| written.of(vid(raw))), [9, 12, 9]);
+    }
+}

@@ -235,7 +235,7 @@ impl Ssd {
         match taken {
             Ok(former) => {
                 former.into_iter().for_each(|client| self.note_former_writer(client, vid));
-                self.judge_starved(now);
+                self.judge_starved(now, vid);
                 self.schedule(now, vid.get());
                 if is_new {
                     self.fill_added(now, vid);
@@ -253,7 +253,9 @@ impl Ssd {
             Begun::Deleting(entry) => {
                 let (vid, generation) = (entry.vid, entry.generation);
                 self.table.mark_deleting(&entry);
-                self.judge_starved(now);
+                self.judge_starved(now, vid);
+                // What waits for the volume's rate limit ends.
+                self.schedule(now, vid.get());
                 // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
                 // reach into the id's next life.
                 if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {

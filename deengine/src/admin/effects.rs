@@ -36,6 +36,7 @@ pub(crate) const ADMIN: &[(u8, u32)] = &[
     (opcode::SETTLE, SUPPORTED | CHANGES_BLOCKS),
     (opcode::PEER_READ, SUPPORTED),
     (opcode::REPAIR, SUPPORTED | CHANGES_BLOCKS),
+    (opcode::CLIENT_END, SUPPORTED),
     (opcode::OPENING, SUPPORTED),
 ];
 

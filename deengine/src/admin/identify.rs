@@ -60,6 +60,7 @@ impl Ssd {
             | opcode::SETTLE
             | opcode::PEER_READ
             | opcode::REPAIR
+            | opcode::CLIENT_END
             | opcode::OPENING => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };

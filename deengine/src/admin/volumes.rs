@@ -80,6 +80,9 @@ impl Ssd {
         if code == opcode::REPAIR {
             return self.take_order(now, permit, sqe);
         }
+        if code == opcode::CLIENT_END {
+            return self.end_client(now, permit, sqe);
+        }
         if code == opcode::OPENING {
             return self.hear_opening(now, permit, KnownOpening::of(sqe));
         }

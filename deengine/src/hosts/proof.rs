@@ -35,7 +35,7 @@ impl fmt::Debug for Authentication {
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     asks: Option<Authentication>,
-    /// The highest serial that was proven, for each client id.
+    /// The highest serial that was proven or that CLIENT END named, for each client id.
     serials: HashMap<ClientId, u64>,
     /// Messages of hosts that are to be judged as soon as the SSD's lock is free.
     pub(crate) said: VecDeque<Said>,
@@ -63,7 +63,7 @@ impl Gate {
         self.asks() && self.serials.get(&id).is_some_and(|&highest| serial < highest)
     }
 
-    /// The host of this serial is proven.
+    /// The host of this serial is proven, or the daemon says that no lower one is valid any more.
     pub(crate) fn note(&mut self, identity: Identity, serial: u64) {
         if let Identity::Client(id) = identity {
             let highest = self.serials.entry(id).or_default();

@@ -264,6 +264,12 @@ impl Hosts {
         others.filter_map(|host| host.queues.first().copied()).collect()
     }
 
+    /// Admin queues of hosts with this identity and an older registration, proven or not.
+    pub(crate) fn of_older_hosts(&self, identity: Identity, serial: u64) -> Vec<QueueKey> {
+        let older = self.controllers.iter().flatten().filter(|host| host.identity == identity);
+        older.filter(|host| host.serial < serial).filter_map(|host| host.queues.first().copied()).collect()
+    }
+
     /// The queue of this id of a controller. After Disconnect a queue has its id no longer.
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
         let host = self.controllers.get(index(cntlid))?.as_ref()?;

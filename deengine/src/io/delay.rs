@@ -4,7 +4,8 @@
 //! A command is charged when it begins. So a client uses up nothing of the rate by commands that are not
 //! allowed, or that it takes back. While a command waits it is judged by nothing: a change of rights need not
 //! wait for it. When its time has come it is judged anew. The commands of a volume begin in the order in
-//! which they came. One that finds another volume with its volume's id is refused.
+//! which they came. One that finds another volume with its volume's id is refused. When a volume is deleted,
+//! the time of all its commands has come.
 
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
@@ -16,6 +17,9 @@ use crate::request::{Refused, Request, Submission, raw_vid};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::status::Refusal;
+
+/// Most delayed commands that begin at a time.
+const MOST_BEGUN: usize = 1024;
 
 impl Ssd {
     /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate
@@ -54,9 +58,10 @@ impl Ssd {
         self.table.authorise(now, submission.identity, request)
     }
 
-    /// Begins the delayed commands whose time has come. Returns the time of the next one.
+    /// Begins delayed commands whose time has come, a bounded number. Returns the time of the next one.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
-        while let Some((at, vid)) = self.commands.delays.due(now) {
+        for _ in 0..MOST_BEGUN {
+            let Some((at, vid)) = self.commands.delays.due(now) else { break };
             let Some((turn, Waiting { id, .. })) = self.commands.delays.first(vid) else { break };
             self.commands.delays.leave(vid, turn);
             if let Some(Command {

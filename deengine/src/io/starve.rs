@@ -6,7 +6,10 @@ use crate::controller::Ssd;
 use crate::io::waiting::MOST_TRIES;
 use gnstor_base::time::Time;
 use gnstor_ftl::NotDurable;
-use gnstor_proto::slba::ClientId;
+use gnstor_proto::slba::{ClientId, Vid};
+
+/// Most writes that are judged at a time.
+const MOST_JUDGED: usize = 1024;
 
 impl Ssd {
     /// Tries the writes for which there are frames now: the first of each client, then the second, and so on.
@@ -45,10 +48,19 @@ impl Ssd {
             || free < blocks && gives_up.is_some()
     }
 
-    /// The entry of a volume has changed. Writes that wait for frames are judged by it at once: a fence does
-    /// not wait for them.
-    pub(crate) fn judge_starved(&mut self, now: Time) {
-        for id in self.commands.starved.all() {
+    /// The entry of a volume has changed. Its writes that wait for frames are judged by it: a fence waits for
+    /// no frames.
+    pub(crate) fn judge_starved(&mut self, now: Time, vid: Vid) {
+        self.commands.starved.judge(vid);
+        let next = self.judge_on(now);
+        self.wake_at(next);
+    }
+
+    /// Judges the next writes of volumes whose entries have changed; when to go on.
+    pub(super) fn judge_on(&mut self, now: Time) -> Time {
+        for id in self.commands.starved.take_to_judge(MOST_JUDGED) {
+            #[cfg(test)]
+            (self.commands.judged += 1);
             let Some(command) = self.commands.slots.get_mut(id) else { continue };
             let Work::Starved(end) = &command.work else { continue };
             if !self.table.is_older(&end.request) {
@@ -67,5 +79,6 @@ impl Ssd {
                 (Ok(request), None) => self.leave(now, request),
             }
         }
+        if self.commands.starved.is_to_judge() { now } else { Time::NEVER }
     }
 }

@@ -13,7 +13,7 @@ use gnstor_durable::Seq;
 use gnstor_flash::{Loaded, Ticket};
 use gnstor_ftl::{CommitError, MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::slba::ClientId;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 
 /// How soon to try a waiting command again, where the layer does not know better.
@@ -39,9 +39,9 @@ impl Ssd {
 
     /// The write finds no frames, or its client has its share of them. It is looked at again before later
     /// ones of its client.
-    pub(super) fn starve(&mut self, now: Time, client: ClientId, id: u32) {
+    pub(super) fn starve(&mut self, now: Time, (client, vid): (ClientId, Vid), id: u32) {
         let is_tried = self.commands.is_retrying;
-        self.commands.starved.join(client, id, is_tried);
+        self.commands.starved.join(client, vid, id, is_tried);
         if !is_tried {
             self.wake_at(now + STARVED_PAUSE);
         }
@@ -110,6 +110,7 @@ impl Ssd {
     /// Lets the layer get on, and tries the commands that wait for it. Returns when to call it again.
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
         let layer = self.ftl().maintain(now);
+        let judge = self.judge_on(now);
         self.take_loads(now);
         if self.waits() {
             self.commands.is_retrying = true;
@@ -132,7 +133,7 @@ impl Ssd {
         if !self.commands.loads.is_empty() {
             next = next.min(now + MEDIUM_PAUSE);
         }
-        next
+        next.min(judge)
     }
 
     /// Whether a command waits for the layer.

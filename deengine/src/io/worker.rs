@@ -106,9 +106,9 @@ impl Ssd {
         workers
     }
 
-    /// Tells a worker's port the firmware's state of its queue.
+    /// Tells a port the firmware's state of its queue. For a queue that is gone no command is judged.
     pub(super) fn refresh(&mut self, port: &mut Port) {
-        let Some(state) = self.hosts.state(port.name) else { return };
+        let Some(state) = self.hosts.state(port.name) else { return port.reader = None };
         if let Some((Identity::Client(client), done)) = port.refresh(state) {
             self.table.watch(port.name, client, done);
         }

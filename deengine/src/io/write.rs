@@ -376,7 +376,7 @@ impl Ssd {
             let Some(frame) = may_have.then(|| self.ftl().take_frame()).flatten() else {
                 end.blocks.drain(..).for_each(|block| self.ftl().give_frame(block.frame));
                 let id = self.start(permit, vid, accepted, Work::Starved(end));
-                return self.starve(now, first.address.client, id);
+                return self.starve(now, (first.address.client, first.address.vid), id);
             };
             end.blocks.push(NewBlock { frame, sum: 0 });
         }

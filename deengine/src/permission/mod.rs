@@ -164,9 +164,10 @@ impl Table {
     }
 
     /// When the rate limit of a volume lets a command that moves `blocks` start, `now` or later. A volume
-    /// that is gone has no limit.
+    /// that is gone, or is being deleted, has no limit.
     pub(crate) fn start_of(&self, now: Time, vid: u16, blocks: u32) -> Time {
-        let slot = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid));
+        let lives = |vid: &Vid| self.rules.volume(*vid).is_some_and(|volume| !volume.entry.deleting);
+        let slot = Vid::new(vid).filter(lives).and_then(|vid| self.rules.slot_of(vid));
         slot.map_or(now, |slot| self.uses[usize::from(slot)].rate.start(now, blocks))
     }
 

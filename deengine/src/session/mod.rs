@@ -2,5 +2,6 @@
 //! Sessions: how queues and the NVMe controllers that they belong to begin, and how they end.
 
 mod authentication;
+mod client_end;
 mod fabrics;
 mod teardown;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flush: which writes become durable, and which clients it does nothing for.
 
+use super::smart_counters::Kept;
 use super::*;
 
 /// A second volume.
@@ -122,4 +123,22 @@ fn a_flush_covers_what_was_written_before_the_volume_changed_hands() {
         flush(&mut harness, WRITER);
         assert_eq!(costs(&harness), before);
     }
+}
+
+/// After a start the layer knows of no volume when it was changed last. The second start has no dump.
+#[test]
+fn the_first_flush_of_a_writer_after_a_start_covers_what_was_acknowledged_before() {
+    let (kept, mut harness) = Kept::new();
+    assert_eq!(refusal(&harness.write(3, &[1])), None);
+    assert!(!is_durable(&harness, VOLUME), "only the dump has it");
+    let mut harness = kept.restart_with_dump(harness);
+    harness.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
+    flush(&mut harness, WRITER);
+    assert!(is_durable(&harness, VOLUME));
+    let mut harness = kept.restart(harness);
+    // It may have lost writes, as it knows of no dump, until a newer map.
+    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    map.epoch = 2;
+    harness.set_map(&map);
+    assert_eq!(harness.read(3), block(1));
 }

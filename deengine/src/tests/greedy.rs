@@ -128,6 +128,71 @@ fn writes_that_find_no_frames_are_judged_by_each_new_entry_at_once() {
     assert_eq!((harness.in_flight(), harness.closed.len(), harness.frames_are_whole()), (0, 0, true));
 }
 
+/// A client may have a hundred thousand of them, and each change of an entry takes the lock of the SSD.
+#[test]
+fn a_change_of_rights_judges_few_waiting_writes_at_a_time_and_none_of_other_volumes() {
+    let mut harness = Harness::new();
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &entry(6))), None);
+    let mut frames = Vec::new();
+    harness.ssd().ftl().take_frames(u32::MAX, |frame| frames.push(frame));
+    let queues = wide_queues(&mut harness);
+    let commands = 5000;
+    for nth in 0..commands {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+        harness.submit(queues[nth % queues.len()], sqe);
+    }
+    let judged = |harness: &Harness| harness.ssd().commands.judged;
+    let ended =
+        |harness: &Harness| harness.completions.iter().filter(|done| queues.contains(&done.queue)).count();
+    let other = VolumeEntry { version: 2, writer: None, ..entry(6) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &other)), None);
+    assert_eq!((judged(&harness), ended(&harness)), (0, 0), "the volume of no waiting write has changed");
+    let chmod = harness.chmod(|entry| entry.writer = None);
+    let first = ended(&harness);
+    assert!((1..commands / 2).contains(&first), "{first} of {commands} at once");
+    assert!(harness.take(DAEMON, chmod).is_none(), "some are not judged yet");
+    harness.step_to(harness.now + Span::from_ms(1));
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).expect("all are judged")), None);
+    assert_eq!((judged(&harness), ended(&harness)), (commands as u64, commands));
+    harness.ssd().ftl().give_frames(frames.into_iter());
+    harness.advance(Span::from_ms(1));
+    assert_eq!((harness.in_flight(), harness.frames_are_whole()), (0, true));
+}
+
+/// A volume that is deleted ends all commands that wait for its rate. Its id may live again before all have
+/// ended.
+#[test]
+fn a_volume_with_thousands_of_delayed_commands_is_deleted_a_part_at_a_time() {
+    let mut harness = Harness::new();
+    harness.chmod(|entry| entry.limits = Limits { max_iops: 1, max_bytes_per_s: 0 });
+    let queues = wide_queues(&mut harness);
+    harness.completions.clear();
+    let commands = 5000;
+    for nth in 0..commands {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+        harness.submit(queues[nth % queues.len()], sqe);
+    }
+    let ended = |harness: &Harness, with: fn(Option<Refusal>) -> bool| {
+        let own = harness.completions.iter().filter(|done| queues.contains(&done.queue));
+        own.filter(|done| with(refusal(&done.cqe))).count()
+    };
+    let begun = ended(&harness, |_| true);
+    assert!(begun < 100, "{begun} of {commands} have begun");
+    harness.submit(DAEMON, Harness::delete_sqe(1, 3));
+    harness.advance(Span::ZERO);
+    // Each worker has made a step.
+    let first = ended(&harness, |_| true) - begun;
+    assert!((1..=WORKERS * 1024).contains(&first), "{first} of {commands} at once");
+    let again = VolumeEntry { generation: 2, ..entry(VOLUME) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), None);
+    harness.step_to(harness.now + Span::from_ms(1));
+    let deleting = ended(&harness, |refused| refused == Some(Refusal::Deleting));
+    let unknown = ended(&harness, |refused| refused == Some(Refusal::UnknownVolume));
+    assert_eq!((begun + deleting + unknown, harness.in_flight()), (commands, 0));
+    assert!(unknown > 0, "some find another volume with the id");
+    assert_eq!(harness.mapped_blocks(), 0, "none of them writes to it");
+}
+
 #[test]
 fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     let mut harness = Harness::new();

@@ -4,6 +4,7 @@
 use super::oracle::Dice;
 use super::*;
 use crate::admin::effects;
+use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::placement::map3::FleetMap3;
 use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::repair::SettleData;
@@ -60,8 +61,13 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     (command, data)
 }
 
-/// PEER READ, REPAIR and OPENING.
+/// PEER READ, REPAIR, OPENING and CLIENT END.
 fn of_repair(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
+    if dice.one_in(4) {
+        let (serial, term) = (dice.small(4).into(), 1 + u64::from(dice.small(4)));
+        let end = ClientEnd { client: client(dice.of(&[7, 8, 10])), serial, term };
+        return (Sqe { flags: FLAGS_SGL, ..end.command() }, Vec::new());
+    }
     if dice.one_in(3) {
         let known = KnownOpening(dice.small(4));
         return (Sqe { flags: FLAGS_SGL, ..known.command() }, Vec::new());

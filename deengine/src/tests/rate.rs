@@ -136,7 +136,7 @@ fn a_write_that_waited_for_a_deleted_volume_is_not_applied_to_the_next_one_with_
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &again)), None);
     harness.step_to(harness.now + Span::from_ms(2000));
     let answer = harness.take(WRITER, late).expect("its time has come");
-    assert_eq!(refusal(&answer), Some(Refusal::UnknownVolume));
+    assert_eq!(refusal(&answer), Some(Refusal::Deleting));
 }
 
 #[test]
@@ -284,5 +284,29 @@ fn a_delayed_command_of_a_closed_queue_passes_for_no_later_command_with_its_numb
     harness.hold = false;
     harness.release(|_| 0);
     assert_eq!(refusal(&harness.take(READER, cid).unwrap()), None);
+    assert_eq!(harness.in_flight(), 0);
+}
+
+/// Otherwise each would wait for its turn, for a volume that is gone.
+#[test]
+fn commands_that_wait_for_the_rate_of_a_volume_end_when_it_is_deleted() {
+    let limits = Limits { max_iops: 5, max_bytes_per_s: 0 };
+    let mut harness = limited(Harness::new(), limits);
+    let cids: Vec<u16> = (0..20)
+        .map(|_| {
+            let sqe = harness.io(io::WRITE, WRITER, 0, 1);
+            harness.submit(WRITER, of_limited(sqe))
+        })
+        .collect();
+    let waits = |harness: &Harness| harness.ssd().commands.len();
+    assert_eq!(waits(&harness), 19);
+    let delete = Sqe { cdw12: u32::from(LIMITED).into(), ..Harness::delete_sqe(1, 2) };
+    assert_eq!(harness.refused(DAEMON, delete), None);
+    harness.advance(Span::from_ms(1));
+    assert_eq!(refusal(&harness.take(WRITER, cids[0]).expect("it had its turn")), None);
+    for &cid in &cids[1..] {
+        let refused = refusal(&harness.take(WRITER, cid).expect("it ends with the volume"));
+        assert_eq!(refused, Some(Refusal::Deleting));
+    }
     assert_eq!(harness.in_flight(), 0);
 }

@@ -26,6 +26,12 @@ impl Kept {
         (Self { config, bench }, harness)
     }
 
+    /// As [`Self::restart`], after a dump: nothing that was acknowledged is gone.
+    pub(super) fn restart_with_dump(&self, harness: Harness) -> Harness {
+        harness.ssd().power_fail().expect("it is dumped");
+        self.restart(harness)
+    }
+
     /// Cuts the power and restores it. What was not durable is gone.
     pub(super) fn restart(&self, harness: Harness) -> Harness {
         self.bench.power.cut();

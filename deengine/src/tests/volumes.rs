@@ -29,7 +29,7 @@ const MAY: Refusal = Refusal::InvalidNamespace;
 const NOT: Refusal = Refusal::NotTheDaemon;
 
 /// Opcode, and what a client, another SSD and the daemon hear.
-const RIGHTS: [(u8, [Refusal; 3]); 15] = [
+const RIGHTS: [(u8, [Refusal; 3]); 16] = [
     (opcode::VOLUME_ADD, [NOT, NOT, MAY]),
     (opcode::VOLUME_LIST, [NOT, NOT, MAY]),
     (opcode::VOLUME_DELETE, [NOT, NOT, MAY]),
@@ -44,6 +44,7 @@ const RIGHTS: [(u8, [Refusal; 3]); 15] = [
     (opcode::SETTLE, [NOT, NOT, MAY]),
     (opcode::PEER_READ, [NOT, MAY, Refusal::WrongIdentity]),
     (opcode::REPAIR, [NOT, NOT, MAY]),
+    (opcode::CLIENT_END, [NOT, NOT, MAY]),
     (opcode::OPENING, [NOT, NOT, MAY]),
 ];
 

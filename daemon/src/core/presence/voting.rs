@@ -24,7 +24,7 @@ impl Core {
         if self.map_of_voters().is_none() {
             return Some(answer);
         }
-        let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
+        let epoch = self.epoch.map()?.epoch();
         let is_coming = self.members.is_coming(ssd);
         let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
         let may_replace = is_coming || known.state == State3::Absent;
@@ -34,8 +34,7 @@ impl Core {
         };
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) if says.is_some_and(|says| known.is(&says.uuid)) => {
-                resync.step = Step::Take;
-                self.resync_ask(ssd, command);
+                self.ask_to_end_holders(ssd);
                 self.ssd_says(ssd, *says);
                 self.change_step(now);
                 return None;

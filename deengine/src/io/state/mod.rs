@@ -62,6 +62,9 @@ pub(crate) struct Commands {
     /// How often a waiting command was tried again.
     #[cfg(test)]
     pub(crate) tries: u64,
+    /// How often a write that waits for frames was judged by a new entry.
+    #[cfg(test)]
+    pub(crate) judged: u64,
     /// The commands in `waiting` are being tried again.
     pub(in crate::io) is_retrying: bool,
     /// Blocks that may still be unmapped in this step.
@@ -90,6 +93,8 @@ impl Commands {
             starved: Starved::default(),
             #[cfg(test)]
             tries: 0,
+            #[cfg(test)]
+            judged: 0,
             is_retrying: false,
             trim_left: STEP_BLOCKS,
             loads: HashMap::new(),

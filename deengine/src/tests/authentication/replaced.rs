@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An SSD keeps the serials that were proven in memory only: what that means for an id that was given again.
 
+mod client_end;
+
 use super::*;
 use crate::tests::smart_counters::Kept;
 

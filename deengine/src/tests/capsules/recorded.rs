@@ -4,6 +4,7 @@
 
 use super::*;
 use gnstor_hostile::mutate::{file_of, inputs};
+use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::nvme::SQE_BYTES;
 use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::repair::SettleData;
@@ -177,6 +178,8 @@ fn recorded() -> Vec<Vec<u8>> {
     alone.both(DAEMON, renew, &[], |sqe| sqe.cdw12 = 1.into());
     let opening = Sqe { flags: sqe(0).flags, ..KnownOpening(0).command() };
     alone.both(DAEMON, opening, &[], elsewhere);
+    let end = ClientEnd { client: client(10), serial: 9, term: 1 }.command();
+    alone.both(DAEMON, Sqe { flags: sqe(0).flags, ..end }, &[], elsewhere);
 
     let fleet = voting::voted(&[0]);
     let mut voter = Recorder { harness: target(true, &fleet), inputs: alone.inputs };
