@@ -56,7 +56,7 @@ pub use load::Load;
 pub use rate::{Pace, RateIops, RateSummary};
 pub use read_back::read_back;
 pub use report::Report;
-pub use spread::Spread;
+pub use spread::{Better, Spread};
 pub use words::{Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 
 use cpu::{Busy, CpuTime};
