@@ -2,8 +2,8 @@
 //! Lists of copies on the CPU, by both ways.
 
 use super::*;
-use crate::device::Choice;
 use gnstor_base::testing::deadline;
+use libgnstor::Choice;
 
 const HOST: usize = 256 << 10;
 const DEVICE: usize = 128 << 10;
