@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident:
-//! how the baseline `basic` moves data ([decision 32](../../docs/decisions/0032-batched-bounce-copies.md)).
+//! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
+//! The baseline `basic` moves its data so (decision 32).
 //!
 //! ```text
 //!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> its stream ends

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Median, least and most of a figure.
 //!
-//! Of two runs none is in the middle. Then the worse one counts as the median, so that a table never shows the
-//! better of two runs.
+//! Of two runs none is in the middle. Then the worse one counts as the median, so that a table never shows
+//! the better of two runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,8 @@ impl Better {
 /// A figure of several runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spread {
-    /// The figure of the run in the middle. Of an even number of runs it is the worse of the two in the middle.
+    /// The figure of the run in the middle. Of an even number of runs it is the worse of the two in the
+    /// middle.
     pub median: f64,
     /// The least.
     pub least: f64,
