@@ -134,15 +134,23 @@ impl Copier {
     /// # Errors
     /// [`DeviceError::Copy`]: the list is not valid, and nothing was copied. [`DeviceError::Timeout`]; driver
     /// errors.
-    pub(super) fn to_device(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
+    pub(super) fn copy_to_device(
+        &mut self,
+        memory: &DeviceMem,
+        segments: &[Segment],
+    ) -> Result<(), DeviceError> {
         self.copy(memory, segments, Way::ToDevice)
     }
 
     /// Copies from `memory` to the host memory. All data is there when it returns. Segments must not overlap.
     ///
     /// # Errors
-    /// As [`Self::to_device`].
-    pub(super) fn to_host(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
+    /// As [`Self::copy_to_device`].
+    pub(super) fn copy_to_host(
+        &mut self,
+        memory: &DeviceMem,
+        segments: &[Segment],
+    ) -> Result<(), DeviceError> {
         self.copy(memory, segments, Way::ToHost)
     }
 

@@ -203,7 +203,11 @@ impl Proxy {
             Segment { host: at, device: at, bytes: self.load.bs }
         };
         let units: Vec<Segment> = lanes.iter().map(unit).collect();
-        Ok(if to_device { copier.to_device(device, &units) } else { copier.to_host(device, &units) }?)
+        Ok(if to_device {
+            copier.copy_to_device(device, &units)
+        } else {
+            copier.copy_to_host(device, &units)
+        }?)
     }
 
     /// Sends as much as there is room for. Returns whether it sent anything.
