@@ -27,6 +27,7 @@ mod follow;
 mod full_disk;
 mod hoard;
 mod images;
+mod left_out;
 mod neighbour;
 mod old_disks;
 mod ordering;
