@@ -175,6 +175,16 @@ impl Scene {
         Self { up, ssds: Vec::new(), address, says: Vec::new(), owner: None, asks: true, _folder: None }
     }
 
+    /// Hostile clients without a secret, at SSDs in three processes. These vote, so their questions for leases
+    /// and their fills come by the port that is attacked.
+    pub(crate) fn of_strangers_at_voters() -> Self {
+        let folder = Folder::new();
+        let key = folder.path().join("manager.key").display().to_string();
+        let (up, ssds, addresses) = Self::processes(3, &["--manager-key", &key]);
+        let address = addresses[0].parse().expect("an address and a port");
+        Self { up, ssds, address, says: Vec::new(), owner: None, asks: true, _folder: Some(folder) }
+    }
+
     /// Hostile clients that have the secret of a client with rights to a volume.
     pub(crate) fn of_insiders() -> Self {
         let folder = Folder::new();
@@ -188,18 +198,25 @@ impl Scene {
     }
 
     fn of_insiders_at(proof: &[&str], folder: Option<Folder>) -> Self {
-        let start = |index: &str| {
-            let sizes = ["--preset", "null", "--size", "64MiB", "--index", index];
-            SsdProcess::start("127.0.0.1:0", &[&sizes, proof].concat())
-        };
-        let ssds = vec![start("0"), start("1")];
-        let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
-        let up = Up::start_as(&[&["--ssd-at", &addresses.join(",")], proof].concat());
+        let (up, ssds, addresses) = Self::processes(2, proof);
         let owner = Owner::at(&up.daemon);
         let says = vec!["--as".into(), owner.insider.clone()];
         let address = addresses[0].parse().expect("an address and a port");
         let asks = !proof.is_empty();
         Self { up, ssds, address, says, owner: Some(owner), asks, _folder: folder }
+    }
+
+    /// An array whose SSDs are in processes of their own, and their addresses.
+    fn processes(count: u32, proof: &[&str]) -> (Up, Vec<SsdProcess>, Vec<String>) {
+        let start = |index: u32| {
+            let index = index.to_string();
+            let sizes = ["--preset", "null", "--size", "64MiB", "--index", &index];
+            SsdProcess::start("127.0.0.1:0", &[&sizes, proof].concat())
+        };
+        let ssds: Vec<_> = (0..count).map(start).collect();
+        let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
+        let up = Up::start_as(&[&["--ssd-at", &addresses.join(",")], proof].concat());
+        (up, ssds, addresses)
     }
 
     /// Starts hostile clients, who use the rights of the scene.
@@ -283,6 +300,11 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
 #[test]
 fn an_honest_load_beside_hostile_clients_has_no_error() {
     no_error_beside("strangers", Scene::of_strangers, None);
+}
+
+#[test]
+fn an_honest_load_on_ssds_that_vote_beside_hostile_clients_has_no_error() {
+    no_error_beside("strangers at SSDs that vote", Scene::of_strangers_at_voters, None);
 }
 
 #[test]
