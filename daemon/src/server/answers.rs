@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! What all of them hold is bounded, too ([`super::ledger`]).
+//! The sum over all connections is bounded, too ([`super::ledger`]).
 //!
 //! ```text
 //!   Watched (an answer) --poll_frame--> Piece, Piece, ...   of a connection: since when (Answers)

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(ends(), [false; 4]);
         assert!(ledger.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
-        // What was told to end counts no more, and what was taken does not either.
+        // Bytes of a connection that must end, or that the caller has read, no longer count.
         drop(kept);
         drop(hold(a, &third, 250));
         assert!(ledger.has_room(a, later));

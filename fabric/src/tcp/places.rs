@@ -94,11 +94,11 @@ pub struct Place {
 pub enum NoPlace {
     /// All places are taken.
     Full,
-    /// The host has its part, and none of its connections gives way.
+    /// The host has used up its quota, and none of its connections gives way.
     OfHost,
 }
 
-/// The part of a place's host, or the whole, that the rules name.
+/// The address that counts as the host: the first 64 bits of an IPv6 address, or all of an IPv4 one.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -266,7 +266,8 @@ mod tests {
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
 
-    /// As two hosts could keep all others out, each with less than its part, or one with two addresses.
+    /// Two hosts, each below its quota, could otherwise use up all connections. So could one host with two
+    /// addresses.
     #[test]
     fn if_all_places_are_taken_the_host_with_most_newcomers_loses_its_oldest() {
         let _deadline = deadline();

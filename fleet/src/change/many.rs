@@ -88,8 +88,8 @@ impl Map {
     }
 
     /// The map after these SSDs have filled all their places: they serve them. One whose incarnation is not
-    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays. One that
-    /// comes in for an SSD that leaves takes over its place, when all that come in for that one have filled.
+    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays.
+    /// Replacements of a leaving SSD take its places together, once all of them have filled.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] if none of them has a place that fills.
@@ -110,7 +110,7 @@ impl Map {
             row.keep_first();
         }
         next.take_over(filled);
-        // Of the SSDs that come in for one, some may have filled before the others.
+        // Some replacements of a leaving SSD may have filled before the others.
         let is_same = |(was, is): (&Row, &Row)| was.places == is.places && was.incoming == is.incoming;
         let nothing_serves = self.rows.iter().zip(&next.rows).all(is_same);
         if nothing_serves { Err(Unchanged::NoPlace) } else { Ok(next) }

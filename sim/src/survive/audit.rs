@@ -22,9 +22,9 @@ fn differs(copies: &[(u16, Kept)], first: u16) -> Option<u16> {
     copies.iter().find(|(_, other)| reads_as(*other) != reads_as(*own)).map(|(ssd, _)| *ssd)
 }
 
-/// The copies that must be what was acknowledged, or newer. The first decides. Where its copy is rotten, each
-/// other one counts: an acknowledged write is in all of them. Without voters no copy is made equal to another
-/// one, and each serves.
+/// Copies that must hold the last acknowledged write or a newer one. The group's first SSD is authoritative.
+/// Where its copy is rotten, each other one counts: an acknowledged write is in all of them. Without voters
+/// no copy is made equal to another one, and each serves.
 fn judged(copies: &[(u16, Kept)], first: u16, settles: bool) -> impl Iterator<Item = (u16, Kept)> {
     let by_first = settles && copies.iter().any(|(ssd, _)| *ssd == first);
     copies.iter().copied().filter(move |(ssd, _)| !by_first || *ssd == first)

@@ -7,8 +7,8 @@
 //!           learns the map, counts up, fills     like an SSD that is back: `grow`
 //!   n + 2   an SSD that takes part votes         the number of voters is odd again
 //! ```
-//! **Every member has the map first.** An SSD asks the voters of its own map for its lease. After two
-//! changes of voters a majority that it asks need not meet one that holds the newest map. So voters change
+//! **Every member has the map first.** An SSD asks the voters of its own map for its lease. After two changes
+//! of voters, a majority of its old voters may contain no voter that holds the newest map. So voters change
 //! only when each SSD that takes part has the map before.
 //!
 //! **The term anew.** A majority of the voters before has granted the term. After one more change of voters
