@@ -19,7 +19,7 @@ pub(super) struct Past {
     pub(super) generation: u32,
     /// The last version of an entry with this id.
     pub(super) version: u64,
-    /// The id must not be tried before this time, because its sweep is probably not done.
+    /// The id is not tried again before this time, because the SSDs are probably still sweeping its blocks.
     pub(super) not_before_ms: u64,
 }
 
@@ -36,7 +36,7 @@ impl PastVids {
         })
     }
 
-    /// The generation is known to be dead.
+    /// Whether this generation of the volume is known to be deleted.
     pub(super) fn is_dead(&self, vid: Vid, generation: u32) -> bool {
         self.0.get(&vid).is_some_and(|past| generation <= past.generation)
     }
@@ -66,7 +66,7 @@ impl PastVids {
 /// The last deleted volumes, so that a retried request is answered as the first one was.
 #[derive(Default, Debug)]
 pub(super) struct Tombstones {
-    /// Of this daemon, and until when they are remembered.
+    /// Volumes that this daemon deleted, and until when it remembers each.
     own: VecDeque<(u64, VolumeEntry)>,
     /// The requests that changed volumes which were gone when this daemon started, by the SSDs.
     earlier: BTreeMap<RequestId, Earlier>,
