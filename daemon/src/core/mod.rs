@@ -93,8 +93,8 @@ enum Owner {
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
-    /// Tells an SSD outside the map so, or was sent for a volume while the SSD was a member. The answer does
-    /// not matter.
+    /// A command whose answer does not matter: to an SSD outside the map, or sent for a volume before a map
+    /// dropped the SSD.
     Told,
     /// Asks a voter to hold the next map.
     Hold,

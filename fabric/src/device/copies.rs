@@ -50,7 +50,7 @@ const THREADS: u32 = 256;
 /// On the CPU a warp a block, and few blocks a run: every lane has a stack.
 const THREADS_HOST: u32 = 32;
 const BLOCKS_HOST: usize = 16;
-/// What every offset and length is a multiple of: bytes that a thread copies at once.
+/// Bytes that a thread copies at once. Every offset and length is a multiple of this number.
 const ALIGN: u64 = 16;
 /// Resident kernels may leave no room for another kernel. Their own deadlines are shorter than this one.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ pub struct Copier {
     table: Option<Table>,
     /// `None` on the CPU.
     stream: Option<Stream>,
-    /// A kernel that did not end may read the table yet.
+    /// Whether a kernel did not end, and so may still read the table.
     stuck: bool,
 }
 

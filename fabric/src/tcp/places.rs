@@ -48,7 +48,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     host: Arc<Host>,
-    /// Its newcomers, as `greed` has them.
+    /// Number of the host's newcomers, as in `greed`.
     newcomers: usize,
 }
 
@@ -156,7 +156,7 @@ impl Place {
         self.address
     }
 
-    /// Whether it is to be given back, since another client of the host needs one.
+    /// Whether the connection must end, since another client of the host needs its place.
     pub fn must_end(&self) -> bool {
         self.notice.must_end()
     }
@@ -199,7 +199,7 @@ impl Place {
         &self.host
     }
 
-    /// What its connection is told to give up.
+    /// The orders to the place's connection.
     pub(super) fn notice(&self) -> &Arc<Notice> {
         &self.notice
     }

@@ -53,15 +53,15 @@ impl Map {
         Ok(next)
     }
 
-    /// The SSD has a place that serves.
+    /// Whether the SSD has a place that serves.
     pub(super) fn serves_some(&self, ssd: SsdId) -> bool {
         self.rows.iter().any(|row| row.serving().contains(ssd))
     }
 }
 
 impl Row {
-    /// Of the absent copies the one at the lowest place stays. If that is this SSD's, it fills. In a merge
-    /// (rule 17) the others go on without this SSD.
+    /// Only the absent copy at the lowest place stays. If that copy is on this SSD, its place fills. In a
+    /// merge (rule 17) the others go on without this SSD.
     fn decide_by(&mut self, ssd: SsdId, absent: SsdSet) {
         if (1..=MAX_REPLICAS).any(|replicas| self.merging(replicas).contains(ssd)) {
             let mut places = self.places.iter_mut();

@@ -67,7 +67,7 @@ impl Newcomer {
         Self { says, is_empty: false, is_wanted: false, loses_data: false }
     }
 
-    /// Whether it states the same as before.
+    /// Whether the newcomer states the same identity as before.
     pub(in crate::core) fn is(&self, says: &SsdSays) -> bool {
         self.says == *says
     }
@@ -156,7 +156,7 @@ impl Core {
         let replaced = ssds().filter(|(ssd, known)| match known.state {
             // A spare has no blocks: what the lost one knew is of no use.
             State3::Out | State3::Spare => true,
-            // It may have become absent since the operator's call.
+            // The SSD may have become absent since the operator's call.
             State3::Absent => {
                 newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data) && self.loses_what_was_said(*ssd)
             }
@@ -328,7 +328,7 @@ impl Core {
             Answer::HigherTerm(_) | Answer::Refused(Refusal::StaleTerm) => {
                 return self.depose(ssd, "refused this daemon's term");
             }
-            // It does not know yet that it votes.
+            // The SSD does not know yet that it votes.
             _ => drop(anew.retry_at.insert(ssd, retry_at)),
         }
         if anew.candidate.granted.is_majority_of(voters) {
