@@ -15,7 +15,8 @@ use std::time::Duration;
 /// A GPU node.
 #[derive(Debug)]
 pub struct Node {
-    /// The first of them has the queue pairs in host memory, and the links to SSDs elsewhere.
+    /// A handle on the first engine. That one has the queue pairs in host memory, and the links to SSDs
+    /// elsewhere.
     engine: TransportHandle,
     hca: AgentHca,
     /// For each ring pair: the transport that serves it, and its executor id there.

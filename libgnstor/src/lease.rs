@@ -22,7 +22,7 @@ pub(crate) struct Lease {
     in_doubt: Arc<AtomicBool>,
 }
 
-/// The daemon has answered that there is nothing to renew.
+/// Whether the daemon has answered that there is nothing to renew.
 fn refuses_renewal(e: &Error) -> bool {
     use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
     let Error::Daemon(status) = e else { return false };

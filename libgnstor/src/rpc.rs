@@ -119,7 +119,7 @@ impl Rpc {
         });
     }
 
-    /// The answer of a call that is of use only within so long.
+    /// Waits at most `limit` for the answer of a call.
     pub(crate) fn within<T>(
         &self,
         limit: Duration,

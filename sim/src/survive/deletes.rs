@@ -38,7 +38,7 @@ struct Delete {
     lives: Vec<Life>,
 }
 
-/// What an answer to a Delete says.
+/// Meaning of an answer to a Delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Says {
     /// The volume is gone, or will be.
@@ -47,7 +47,7 @@ enum Says {
     Nothing,
     /// It has changed nothing.
     Refused,
-    /// It may be carried out later.
+    /// The Delete may be carried out later.
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a seed draws before anything happens (swarm): topology, sizes, load, and the odds of each fault, many
-//! of them zero.
+//! The draws of a seed before anything happens (swarm): topology, sizes, load, and the odds of each fault,
+//! many of them zero.
 
 use crate::dice::Dice;
 use crate::survive::wire::Delays;
@@ -26,7 +26,7 @@ pub(super) struct VolumeShape {
     pub(super) chunk_shift: u8,
 }
 
-/// One of these.
+/// Draws one of these values.
 fn of(dice: &mut Dice, list: &[u32]) -> u32 {
     list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
 }
