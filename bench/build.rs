@@ -4,5 +4,8 @@
 mod build_device;
 
 fn main() {
-    build_device::compile("gn_bench_device", &["cuda/bench_host.cpp", "cuda/copy_host.cpp"]);
+    build_device::compile(
+        "gn_bench_device",
+        &["cuda/bench_host.cpp", "cuda/copy_host.cpp", "cuda/gather_host.cpp"],
+    );
 }

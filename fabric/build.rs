@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the CPU runtime for device code and the CPU forms of the agent and of the copying kernel. No CUDA
-//! is needed: the GPU's are the checked-in `cuda/*.fatbin`, which `scripts/build-fatbins` makes and CI
-//! compares.
+//! Compiles the CPU runtime for device code and the CPU form of the agent. No CUDA is needed: the GPU's form
+//! is the checked-in `cuda/agent.fatbin`, which `scripts/build-fatbins` makes and CI compares.
 
 fn main() {
     for folder in ["simt", "cuda"] {
@@ -15,7 +14,7 @@ fn main() {
     let mut device = cc::Build::new();
     device.cpp(true).std("c++17").opt_level(2).define("GN_SIMT_HOST", None).include("simt").include("cuda");
     device.flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
-    device.file("cuda/agent_host.cpp").file("cuda/gather_host.cpp").file("cuda/layout.cpp");
+    device.file("cuda/agent_host.cpp").file("cuda/layout.cpp");
     // The agent uses the runtime: it is named first to the linker.
     device.compile("gn_fabric_device");
     runtime.compile("gn_simt");

@@ -103,6 +103,16 @@ impl CopyBaseline {
     }
 }
 
+/// A copy to measure; its fields are those of [`Copied`].
+#[derive(Clone, Copy)]
+struct Shape {
+    to_device: bool,
+    piece: u32,
+    blocks: u32,
+    warps: u32,
+    like_movers: bool,
+}
+
 /// Memory for copies, pinned and filled.
 struct Bed<'a> {
     device: &'a Arc<Device>,
@@ -132,8 +142,8 @@ pub(super) fn measure(
     let mut copies = Vec::new();
     for to_device in [true, false] {
         for piece in [SMALL, LARGE] {
-            for (shape, like_movers) in [(movers, true), (many, false)] {
-                copies.push(bed.copy(to_device, piece, shape, like_movers, runtime)?);
+            for ((blocks, warps), like_movers) in [(movers, true), (many, false)] {
+                copies.push(bed.copy(Shape { to_device, piece, blocks, warps, like_movers }, runtime)?);
             }
         }
     }
@@ -164,14 +174,8 @@ impl<'a> Bed<'a> {
         })
     }
 
-    fn copy(
-        &self,
-        to_device: bool,
-        piece: u32,
-        (blocks, warps): (u32, u32),
-        like_movers: bool,
-        runtime: Duration,
-    ) -> Result<Copied, CliError> {
+    fn copy(&self, shape: Shape, runtime: Duration) -> Result<Copied, CliError> {
+        let Shape { to_device, piece, blocks, warps, like_movers } = shape;
         let args = ArgsAbi {
             host: self.host_at,
             device: self.memory.address(),
@@ -300,7 +304,8 @@ mod tests {
         let found =
             |warp: &WarpResult| bed.compare(std::slice::from_ref(warp), 4096).map_err(|e| e.to_string());
         assert!(found(&warp).is_err_and(|why| why.contains("differ")));
-        bed.copy(true, SMALL, (1, 1), true, Duration::from_millis(1)).expect("a copy");
+        let shape = Shape { to_device: true, piece: SMALL, blocks: 1, warps: 1, like_movers: true };
+        bed.copy(shape, Duration::from_millis(1)).expect("a copy");
         warp.pieces = 0;
         assert!(found(&warp).is_err_and(|why| why.contains("nothing")));
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!   Load      what was asked for, checked                     args, words, load
 //!   Harness   array, node, clients, volumes, the kernel       harness, target, kernel, cuda/bench.cu
-//!             the baselines' CPU side                         proxy, central
+//!             the baselines' CPU side                         proxy, central, host_channel, copier
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
 //!   read back after writing: every replica of every block     read_back
@@ -19,6 +19,7 @@ mod args;
 mod central;
 #[cfg(test)]
 mod checks;
+mod copier;
 mod copy_baseline;
 mod cpu;
 mod figure;
@@ -56,7 +57,7 @@ pub use load::Load;
 pub use rate::{Pace, RateIops, RateSummary};
 pub use read_back::read_back;
 pub use report::Report;
-pub use spread::Spread;
+pub use spread::{Better, Spread};
 pub use words::{Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 
 use cpu::{Busy, CpuTime};

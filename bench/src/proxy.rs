@@ -13,10 +13,11 @@ use super::central::Central;
 use super::cpu::this_thread_s;
 use super::load::Load;
 use super::words::Bounce;
+use crate::copier::{Copier, CopyBy};
 use crate::host_channel::{Command, Ended, HostChannel};
 use gnstor_base::region::HostRegion;
 use gnstor_console::CliError;
-use gnstor_fabric::device::{Copier, CopyBy, Segment};
+use gnstor_fabric::device::Segment;
 use libgnstor::{Error, File};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -202,7 +203,11 @@ impl Proxy {
             Segment { host: at, device: at, bytes: self.load.bs }
         };
         let units: Vec<Segment> = lanes.iter().map(unit).collect();
-        Ok(if to_device { copier.to_device(device, &units) } else { copier.to_host(device, &units) }?)
+        Ok(if to_device {
+            copier.copy_to_device(device, &units)
+        } else {
+            copier.copy_to_host(device, &units)
+        }?)
     }
 
     /// Sends as much as there is room for. Returns whether it sent anything.

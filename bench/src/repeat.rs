@@ -5,18 +5,18 @@ use super::args::BenchArgs;
 use super::latency::Tails;
 use super::load::Load;
 use super::report::{Report, SCHEMA};
-use super::spread::Spread;
+use super::spread::{Better, Spread};
 use super::{plot, run_load};
 use gnstor_console::CliError;
 use gnstor_console::outln;
 use gnstor_console::{Steps, print_json};
 use serde::Serialize;
 
-/// The run in the middle by this figure.
-pub(super) fn middle(runs: &[Report], figure: impl Fn(&Report) -> f64) -> Option<usize> {
+/// The run in the middle by this figure; of an even number of runs the worse of the two in the middle.
+pub(super) fn middle(runs: &[Report], better: Better, figure: impl Fn(&Report) -> f64) -> Option<usize> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| figure(&runs[*a]).total_cmp(&figure(&runs[*b])));
-    order.get(runs.len().checked_sub(1)? / 2).copied()
+    order.get(better.middle(runs.len())?).copied()
 }
 
 /// A load that was run several times.
@@ -73,21 +73,22 @@ pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
 impl Repeated {
     /// Summary of at least one run.
     fn of(runs: Vec<Report>, planned: u32) -> Self {
-        let spread = |figure: fn(&Report) -> Option<f64>| Spread::of(runs.iter().filter_map(figure));
+        let of =
+            |better, figure: fn(&Report) -> Option<f64>| Spread::of(runs.iter().filter_map(figure), better);
         Self {
             schema: SCHEMA,
             planned,
             interrupted: runs.len() < planned as usize || runs.iter().any(|run| run.interrupted),
-            iops: spread(|run| Some(run.iops)),
-            gbps: spread(|run| Some(run.gbps)),
-            read_mean_us: spread(|run| run.read.as_ref().map(|timed| timed.latency_us.mean)),
-            write_mean_us: spread(|run| run.write.as_ref().map(|timed| timed.latency_us.mean)),
+            iops: of(Better::High, |run| Some(run.iops)),
+            gbps: of(Better::High, |run| Some(run.gbps)),
+            read_mean_us: of(Better::Low, |run| run.read.as_ref().map(|timed| timed.latency_us.mean)),
+            write_mean_us: of(Better::Low, |run| run.write.as_ref().map(|timed| timed.latency_us.mean)),
             read_tails: Tails::of(runs.iter().filter_map(|run| run.read.as_ref())),
             write_tails: Tails::of(runs.iter().filter_map(|run| run.write.as_ref())),
-            late_share: spread(|run| run.late.share),
-            client_late_share: spread(|run| run.late.client_share),
-            ideal_ratio: spread(|run| run.ideal.as_ref().map(|ideal| ideal.ratio)),
-            median_run: middle(&runs, |run| run.iops).unwrap_or(0),
+            late_share: of(Better::Low, |run| run.late.share),
+            client_late_share: of(Better::Low, |run| run.late.client_share),
+            ideal_ratio: of(Better::High, |run| run.ideal.as_ref().map(|ideal| ideal.ratio)),
+            median_run: middle(&runs, Better::High, |run| run.iops).unwrap_or(0),
             runs,
         }
     }

@@ -141,58 +141,61 @@ fn program_of(compiler: &str) -> Option<PathBuf> {
     Some(make_with(compiler, if has_sanitizers { "checked" } else { "all" }))
 }
 
-/// Whether the compiler exists.
-fn answers_as_the_firmware(compiler: &str) -> bool {
-    let Some(program) = program_of(compiler) else { return false };
+/// The program answers the vectors, and is right in the states that it goes through by itself.
+fn answers_as_the_firmware(program: &Path) {
     // A PRP twin beside every device. Each answers as it does without the twin.
-    run(&program, &["--prp", "--vectors", folder().to_str().unwrap()]);
-    true
-}
-
-/// States that the program reaches alone.
-fn answers_alone(compiler: &str) -> bool {
-    let Some(program) = program_of(compiler) else { return false };
-    let states = run(&program, &["--alone"]);
+    run(program, &["--prp", "--vectors", folder().to_str().unwrap()]);
+    let states = run(program, &["--alone"]);
     assert!(states.contains("NotReady") && states.contains("WrongKey"), "{states}");
-    true
 }
 
 #[test]
-fn the_c_program_answers_the_vectors_as_the_firmware_does() {
+#[ignore = ".ci/run runs it: a compilation with sanitizers takes longer than the test"]
+fn the_checked_c_program_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();
-    let here = answers_as_the_firmware("cc");
-    assert!(here, "this test needs a C compiler named cc");
+    answers_as_the_firmware(&program_of("cc").expect("this test needs a C compiler named cc"));
 }
 
 #[test]
-fn the_c_program_is_right_in_the_states_that_it_goes_through_by_itself() {
+#[ignore = ".ci/run runs it: a compilation with sanitizers takes longer than the test"]
+fn the_checked_c_program_of_clang_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();
-    assert!(answers_alone("cc"), "this test needs a C compiler named cc");
-}
-
-#[test]
-fn the_c_program_of_clang_answers_the_vectors_as_the_firmware_does() {
-    let _deadline = deadline::deadline();
-    if answers_as_the_firmware("clang") {
-        answers_alone("clang");
+    if let Some(program) = program_of("clang") {
+        answers_as_the_firmware(&program);
     }
 }
 
-/// The program without twins and sanitizers, as in measurements.
 #[test]
 fn the_plain_c_program_answers_the_vectors_as_the_firmware_does() {
+    let _deadline = deadline::deadline();
+    answers_as_the_firmware(&make("all"));
+}
+
+/// As in measurements.
+#[test]
+fn the_plain_c_program_without_twins_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();
     run(&make("all"), &["--vectors", folder().to_str().unwrap()]);
 }
 
-/// Operations of random bytes are answered or refused, and leave no memory behind.
 #[test]
-fn the_c_program_takes_any_bytes() {
+fn the_plain_c_program_takes_any_bytes() {
     let _deadline = deadline::deadline();
-    let program = make("checked");
+    takes_any_bytes(&make("all"));
+}
+
+#[test]
+#[ignore = ".ci/run runs it: a compilation with sanitizers takes longer than the test"]
+fn the_checked_c_program_takes_any_bytes() {
+    let _deadline = deadline::deadline();
+    takes_any_bytes(&make("checked"));
+}
+
+/// Operations of random bytes are answered or refused. The checked program says if they leave memory behind.
+fn takes_any_bytes(program: &Path) {
     let seeds = if is_long() { &["1", "2", "3"][..] } else { &["1"] };
     for seed in seeds {
-        let ran = Command::new(&program).args(["--hostile", seed, "60000"]).output().unwrap();
+        let ran = Command::new(program).args(["--hostile", seed, "60000"]).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success(), "seed {seed}: {said}\n{}", String::from_utf8_lossy(&ran.stderr));
         let numbers: Vec<u64> = said.split([' ', ',', '\n']).filter_map(|word| word.parse().ok()).collect();
@@ -211,11 +214,21 @@ fn reseal(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A file that is damaged, and operations that there are not: a sentence and a status, and no crash.
 #[test]
-fn the_c_program_refuses_bad_input_in_words() {
+fn the_plain_c_program_refuses_bad_input_in_words() {
     let _deadline = deadline::deadline();
-    let program = make("checked");
+    refuses_bad_input_in_words(&make("all"));
+}
+
+#[test]
+#[ignore = ".ci/run runs it: a compilation with sanitizers takes longer than the test"]
+fn the_checked_c_program_refuses_bad_input_in_words() {
+    let _deadline = deadline::deadline();
+    refuses_bad_input_in_words(&make("checked"));
+}
+
+/// A file that is damaged, and operations that there are not: a sentence and a status, and no crash.
+fn refuses_bad_input_in_words(program: &Path) {
     let good = std::fs::read(folder().join("delete.gnv")).unwrap();
     for (what, bend) in [
         ("cut short", &(|bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 3)) as &dyn Fn(&mut Vec<u8>)),
@@ -246,14 +259,14 @@ fn the_c_program_refuses_bad_input_in_words() {
         let mut bytes = good.clone();
         bend(&mut bytes);
         std::fs::write(vectors.path().join("bad.gnv"), bytes).unwrap();
-        let ran = Command::new(&program).arg("--vectors").arg(vectors.path()).output().unwrap();
+        let ran = Command::new(program).arg("--vectors").arg(vectors.path()).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(1), "{what}: {said}");
         assert!(said.contains(what), "{what}: {said}");
     }
     for input in [&[4, 0, 0, 0, 0xFF, 1, 2, 3][..], &[0, 0, 0, 0], &[255; 8], &[1, 0, 0, 0, 8], &[9, 0, 0]] {
         use std::io::Write;
-        let mut child = Command::new(&program)
+        let mut child = Command::new(program)
             .stdin(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped())
             .spawn()

@@ -128,17 +128,17 @@ impl Map {
         Ok(next)
     }
 
-    /// The map after `ssd`, with a new incarnation, takes the hole of a group and fills it. `fewest`: as for
-    /// [`Self::lose_all`].
+    /// The map after this SSD, with a new incarnation, takes the hole of a group and fills it. `fewest`: as
+    /// for [`Self::lose_all`].
     ///
-    /// # Errors [`Unchanged::Incarnation`] if an earlier epoch dropped this incarnation.
-    /// [`Unchanged::NoPlace`] if the group has no hole, or has the SSD already. So too if some volume that
-    /// uses the place has no copy to fill from.
+    /// # Errors
+    /// [`Unchanged::Incarnation`] if an earlier epoch dropped this incarnation. [`Unchanged::NoPlace`] if the
+    /// group has no hole, or has the SSD already. So too if some volume that uses the place has no copy to
+    /// fill from.
     pub fn fill(
         &self,
         row: usize,
-        ssd: SsdId,
-        incarnation: Incarnation,
+        (ssd, incarnation): (SsdId, Incarnation),
         fewest: u8,
         term: Term,
     ) -> Result<Self, Unchanged> {

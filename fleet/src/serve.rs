@@ -20,6 +20,17 @@ pub struct Standing<'a> {
     pub has_lease: bool,
 }
 
+/// A write as an SSD judges it.
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    /// Epoch that the command carries.
+    pub epoch: Epoch,
+    /// Stamp of the data.
+    pub stamp: Stamp,
+    /// Replicas of the volume.
+    pub replicas: u32,
+}
+
 /// What a volume's permission entry says about writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Entry {
@@ -81,25 +92,18 @@ impl Standing<'_> {
     ///
     /// # Errors
     /// The first rule that refuses.
-    pub fn judge_write(
-        &self,
-        row: &Row,
-        epoch: Epoch,
-        stamp: Stamp,
-        entry: Entry,
-        replicas: u32,
-    ) -> Result<(), Refused> {
-        self.check_epoch(epoch)?;
+    pub fn judge_write(&self, row: &Row, write: Write, entry: Entry) -> Result<(), Refused> {
+        self.check_epoch(write.epoch)?;
         self.check_serving()?;
         if !row.members().contains(self.ssd) {
             return Err(Refused::WrongTarget);
         }
         // No client writes where copies merge (rule 17): a block would be current on some of them only.
         let merges = row.merging(MAX_REPLICAS).contains(self.ssd);
-        if self.map.waits(row) || merges || row.members().len() < min_copies(replicas) {
+        if self.map.waits(row) || merges || row.members().len() < min_copies(write.replicas) {
             return Err(Refused::GroupWaits);
         }
-        if !entry.has_writer || entry.lease_epoch != stamp.lease_epoch {
+        if !entry.has_writer || entry.lease_epoch != write.stamp.lease_epoch {
             return Err(Refused::LeaseExpired);
         }
         Ok(())

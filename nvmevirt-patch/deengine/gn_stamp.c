@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Stamp windows. */
+/* Stamp histories. */
 #include "gn_stamp.h"
 
 static gn_u32 gn_chain(gn_u32 vba) { return (gn_u32)gnp_mix64(vba) % GN_CHAINS; }

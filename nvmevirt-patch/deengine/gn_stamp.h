@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Stamp windows: the last 4,096 (block, stamp) pairs that were applied to a volume (protocol rule 6). Rust:
+ * Stamp histories: the last 4,096 (block, stamp) pairs that were applied to a volume (protocol rule 6). Rust:
  * deengine/ftl/src/stamp_history.rs.
  *
  *   heads (hash of the block) -> newest entry -> older entry -> ...
@@ -25,7 +25,7 @@ struct gn_history {
 };
 
 void gn_history_clear(struct gn_history *history);
-/* The last applied stamp of a block within the window. */
+/* The last applied stamp of a block within the history. */
 bool gn_history_held(const struct gn_history *history, gn_u32 vba, struct gn_stamp *stamp);
 /* Records an applied stamp. It replaces the oldest entry. */
 void gn_history_record(struct gn_history *history, gn_u32 vba, struct gn_stamp stamp);

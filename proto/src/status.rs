@@ -150,11 +150,11 @@ refusals! {
     /// The SSD is recovering after a power loss. CRD 1: try again after CRDT1 of Identify Controller.
     NotReady = 16, 0x0882, 11, Unavailable, "11 (power)", "the SSD is recovering";
     /// The key stored beside the page does not match the map: an internal error.
-    WrongKey = 17, 0x0281, 5, Internal, "10 (forgetting)", "internal error: the page holds another block";
+    WrongKey = 17, 0x0281, 5, Internal, "10 (deletion)", "internal error: the page holds another block";
     /// The page's checksum does not match its data.
     BadChecksum = 18, 0x0281, 5, Internal, "checksum", "the data of the page is damaged";
     /// The volume is being deleted.
-    Deleting = 19, 0x4286, 13, NotFound, "10 (forgetting)", "the volume is being deleted";
+    Deleting = 19, 0x4286, 13, NotFound, "10 (deletion)", "the volume is being deleted";
     /// A field of the command is not valid.
     InvalidField = 20, 0x4002, 22, InvalidArgument, "NVMe", "a field of the command is not valid";
     /// The opcode is not known, or no authorisation rule covers it.
@@ -174,7 +174,7 @@ refusals! {
     /// The entry or map offered is not newer than the SSD's.
     StaleVersion = 28, 0x41C4, 116, Aborted, "3 (terms)", "the SSD holds a newer version";
     /// The volume id may not be used again before its sweep is durable.
-    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (forgetting)",
+    SweepPending = 29, 0x01C5, 16, FailedPrecondition, "10 (deletion)",
         "the volume id is still being swept";
     /// Connect was refused.
     ConnectRefused = 30, 0x4184, 111, PermissionDenied, "4 (identity)", "this host may not connect";

@@ -13,7 +13,8 @@ const HELPERS: &[(&str, &[&str])] = &[
     ("deengine/src/tests/", &["arness", "Campaign::new", "World::new", "many(", "seeds(", "run("]),
 ];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Adds the Rust sources below a folder.
+pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder of the workspace").flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {

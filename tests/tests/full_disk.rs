@@ -124,6 +124,7 @@ fn takes_little(up: &Up, what: &str) {
 /// Deleting a volume writes to the journal, too, and the dump of the shutdown contains all of the journal's
 /// tail.
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() {
     within(BUILD_LIMIT, || {
         let Some(disk) = Mounted::new("size=140m") else { return };

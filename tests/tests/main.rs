@@ -28,6 +28,7 @@ mod full_disk;
 mod given_again;
 mod hoard;
 mod images;
+mod left_out;
 mod neighbour;
 mod old_disks;
 mod ordering;

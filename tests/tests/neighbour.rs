@@ -177,6 +177,7 @@ fn a_client_process_that_is_killed_harms_no_other() {
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn a_client_process_that_is_stopped_for_a_while_harms_no_other() {
     let _ = &*GNSTOR;
     within(BUILD_LIMIT, || {
@@ -200,6 +201,7 @@ fn a_client_process_that_is_stopped_for_a_while_harms_no_other() {
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn an_array_that_is_stopped_for_a_while_serves_again_and_one_that_is_killed_is_told() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();

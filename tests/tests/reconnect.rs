@@ -150,6 +150,7 @@ fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
 /// The thread of the client's transport stops while it tries to connect again. It stops for longer than a
 /// call to it waits, and answers later.
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
     within(BUILD_LIMIT, || {
         let up = Up::start(&["--ssds", "2"]);
@@ -287,11 +288,13 @@ fn copies_both_ways_outlive_eight_seconds_in_which_the_array_stands_still() {
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn copies_both_ways_outlive_twenty_seconds_in_which_the_array_stands_still() {
     within(BUILD_LIMIT, || survives(LONG_STILL, |up, _, how| up.signal(how)));
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn copies_both_ways_outlive_twenty_seconds_in_which_all_processes_stand_still() {
     within(BUILD_LIMIT, || {
         survives(LONG_STILL, |up, copies, how| {

@@ -20,6 +20,7 @@ const ARRAY: &str = "GNSTOR_TEST_STOPPED_ARRAY";
 const WRITING: &str = "stopped: it writes";
 
 #[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
 fn a_client_that_was_stopped_for_longer_than_a_launch_may_take_goes_on() {
     within(BUILD_LIMIT, || {
         let up = Up::start(&["--ssds", "2"]);

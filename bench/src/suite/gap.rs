@@ -6,9 +6,9 @@
 //! a command and the copy of its data.
 
 use super::store::Kept;
-use crate::Spread;
 use crate::report::{Report, word};
 use crate::words::Mode;
+use crate::{Better, Spread};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ struct Side {
 impl Side {
     fn of(row: &Kept) -> Option<Self> {
         let median = |figure: fn(&Report) -> Option<f64>| {
-            Spread::of(row.reports().filter_map(figure)).map(|spread| spread.median)
+            Spread::of(row.reports().filter_map(figure), Better::Low).map(|spread| spread.median)
         };
         Some(Self {
             mean_us: median(|run| run.timed().map(|timed| timed.latency_us.mean))?,

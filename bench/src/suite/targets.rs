@@ -6,11 +6,11 @@
 use super::gap::{self, Gap};
 use super::store::{Kept, Store};
 use super::{Head, Row, What, copy_baseline, head_text};
-use crate::Spread;
 use crate::args::BenchArgs;
 use crate::latency::{TAILS_HEAD, Tails};
 use crate::report::{Report, word};
 use crate::words::{LinkArg, Mode, Rw, Switch};
+use crate::{Better, Spread};
 use gnstor_array::media::DEFAULT_PRESET;
 use gnstor_console::CliError;
 use gnstor_console::out;
@@ -174,23 +174,24 @@ pub(super) fn report(
 
 fn spread<'a>(
     reports: impl Iterator<Item = &'a Report>,
+    better: Better,
     figure: impl Fn(&Report) -> Option<f64>,
 ) -> Option<Spread> {
-    Spread::of(reports.filter_map(figure))
+    Spread::of(reports.filter_map(figure), better)
 }
 
 fn summary<'a>(row: &'a Kept, all: &[Kept]) -> RowSummary<'a> {
-    let of = |figure: fn(&Report) -> Option<f64>| spread(row.reports(), figure);
+    let of = |better, figure: fn(&Report) -> Option<f64>| spread(row.reports(), better, figure);
     let core_bound = row.reports().any(|report| report.busy.core_bound);
     let (against, ratio) = held_against(row, all);
     RowSummary {
         name: &row.name,
-        iops: of(|r| Some(r.iops)),
-        gbps: of(|r| Some(r.gbps)),
-        mean_us: of(|r| r.timed().map(|timed| timed.latency_us.mean)),
+        iops: of(Better::High, |r| Some(r.iops)),
+        gbps: of(Better::High, |r| Some(r.gbps)),
+        mean_us: of(Better::Low, |r| r.timed().map(|timed| timed.latency_us.mean)),
         tails: Tails::of(row.reports().filter_map(Report::timed)),
-        late_share: of(|r| r.late.share),
-        client_late_share: of(|r| r.late.client_share),
+        late_share: of(Better::Low, |r| r.late.share),
+        client_late_share: of(Better::Low, |r| r.late.client_share),
         state: state(row),
         against,
         ratio: ratio.filter(|_| !core_bound),
@@ -209,7 +210,7 @@ fn state(row: &Kept) -> Option<&str> {
 
 /// Explanations of the table's columns and marks.
 const NOTES: [&str; 3] = [
-    "p50 to max  latency of an I/O; of several runs the median",
+    "p50 to max  latency of an I/O; of several runs the median, and of two the worse, as in all columns",
     "late        responses that the emulator delivered late; client: commands whose client waited too long",
     "core-bound  more busy threads than cores: such a row says how threads share cores, and has no ratio",
 ];
@@ -218,7 +219,7 @@ const NOTES: [&str; 3] = [
 fn held_against(row: &Kept, all: &[Kept]) -> (Option<&'static str>, Option<Spread>) {
     let none = (None, None);
     let Some(report) = row.reports().next() else { return none };
-    let by = |bound: f64| spread(row.reports(), |report| Some(report.iops / bound));
+    let by = |bound: f64| spread(row.reports(), Better::High, |report| Some(report.iops / bound));
     let writes = report.write.is_some();
     // Bytes of a request on the bus.
     let copies = if writes { f64::from(report.load.replicas) } else { 1.0 };
@@ -226,12 +227,15 @@ fn held_against(row: &Kept, all: &[Kept]) -> (Option<&'static str>, Option<Sprea
     match row.name.split_whitespace().next() {
         Some("null") if report.load.clients > 1 => (Some("the bare copy"), bare.and_then(by)),
         Some("bare") => (Some("the bare copy"), bare.and_then(by)),
-        Some("array" | "one") => {
-            (Some("the modelled ideal"), spread(row.reports(), |r| r.ideal.as_ref().map(|ideal| ideal.ratio)))
-        }
+        Some("array" | "one") => (
+            Some("the modelled ideal"),
+            spread(row.reports(), Better::High, |r| r.ideal.as_ref().map(|ideal| ideal.ratio)),
+        ),
         Some("scale") => {
             let is_single = |row: &&Kept| row.name.starts_with("scale ") && row.name.ends_with(" s1");
-            let single = all.iter().find(is_single).and_then(|row| spread(row.reports(), |r| Some(r.iops)));
+            let of = |row: &Kept| spread(row.reports(), Better::Low, |r| Some(r.iops));
+            // It is the others' goal, so of two runs the faster one counts.
+            let single = all.iter().find(is_single).and_then(of);
             #[expect(clippy::cast_precision_loss, reason = "a few SSDs")]
             let linear = single.map(|single| single.median * report.array.ssds as f64);
             let bound = linear.map(|linear| bare.map_or(linear, |bare| linear.min(bare)));
@@ -273,9 +277,8 @@ fn copies(text: &mut String, row: &Kept) {
     let _ = writeln!(text, "  {:<38} {:>4}  {:<30} GB/s", "bare copy", "runs", "thousand pieces a second");
     for (place, copy) in first.copies.iter().enumerate() {
         let of = |figure: fn(&crate::copy_baseline::Copied) -> f64| {
-            Spread::of(
-                row.copy_baselines().filter_map(|copy_baseline| copy_baseline.copies.get(place)).map(figure),
-            )
+            let copies = row.copy_baselines().filter_map(|copy_baseline| copy_baseline.copies.get(place));
+            Spread::of(copies.map(figure), Better::High)
         };
         let way = if copy.to_device { "to the device" } else { "to the host" };
         let warps = if copy.like_movers { " (as many as movers)" } else { "" };
@@ -318,74 +321,4 @@ impl RowSummary<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::parsed;
-    use crate::made_up::{kept, report};
-    use gnstor_base::testing::deadline;
-
-    const WORDS: [&str; 4] = ["--mode", "gnstor", "--rw", "randread"];
-
-    #[test]
-    fn a_row_with_too_few_cores_has_no_ratio() {
-        let _deadline = deadline();
-        for (core_bound, ratio) in [(false, Some(0.5)), (true, None)] {
-            let mut run = report(&WORDS, 50.0);
-            run.busy.core_bound = core_bound;
-            run.ideal.as_mut().expect("a made-up run has one").ratio = 0.5;
-            let rows = [kept("one gnstor randread 4k c1 q32 s4", [run])];
-            let summary = summary(&rows[0], &rows);
-            assert_eq!(summary.ratio.map(|ratio| ratio.median), ratio);
-            assert_eq!(summary.line().contains("core-bound"), core_bound, "{}", summary.line());
-            assert_eq!(summary.line().contains("50.0 %"), !core_bound, "{}", summary.line());
-        }
-    }
-
-    #[test]
-    fn a_row_has_tails_both_late_shares_and_the_state_of_its_ssds() {
-        let _deadline = deadline();
-        let mut run = report(&WORDS, 50.0);
-        (run.late.share, run.late.client_share) = (Some(0.031), Some(0.247));
-        let mut collecting = run.clone();
-        collecting.array.state = "collecting".into();
-        let rows = [kept("one gnstor randread 4k c1 q32 s4", [run.clone(), collecting, run])];
-        let summary = summary(&rows[0], &rows);
-        // A made-up run has p50, p99, p99.9 and maximum at 1, 2, 4 and 8 times the mean.
-        for word in ["50.0     100.0     200.0     400.0", "3.1 %  24.7 %", "collecting"] {
-            assert!(summary.line().contains(word), "'{word}' in: {}", summary.line());
-        }
-        let json = serde_json::to_value(&summary).expect("plain data");
-        for (field, value) in [("p50_us", 50.0), ("p99_us", 100.0), ("p99_9_us", 200.0), ("max_us", 400.0)] {
-            assert_eq!(json[field]["median"], value, "{field}");
-        }
-        assert_eq!(
-            (&json["client_late_share"]["most"], &json["state"]),
-            (&0.247.into(), &"collecting".into())
-        );
-    }
-
-    #[test]
-    fn every_row_of_writes_has_room_for_all_that_its_depth_can_write() {
-        let _deadline = deadline();
-        let rows = rows(&parsed(&["--suite", "targets", "--out", "x", "--runtime", "1s", "--warmup", "1s"]));
-        let mut checked = 0;
-        for row in &rows {
-            let What::Load(load) = &row.what else { continue };
-            if load.rw != Rw::Randwrite {
-                continue;
-            }
-            let bytes = load.ssd_size.unwrap_or_else(|| panic!("{} has no size", row.name));
-            let shares = u64::from(load.clients) * u64::from(load.replicas.unwrap_or(2));
-            let in_flight = u64::from(load.iodepth) * load.bs * shares / u64::from(load.ssds);
-            // 25 us a write are 40,000 rounds a second of all requests in flight. An SSD accepts 6 GB/s at
-            // most.
-            let written = 2 * (in_flight * 40_000).min(6_000_000_000);
-            let filled = load.size * shares / u64::from(load.ssds);
-            assert!(bytes > filled + written, "{}: {bytes} for {filled} + {written}", row.name);
-            assert!(bytes < 2 * (filled + written + LEAST_SSD), "{}: {bytes} is too much", row.name);
-            checked += 1;
-        }
-        // null 1, array 2, bare 4, one 4.
-        assert_eq!(checked, 11);
-    }
-}
+mod tests;

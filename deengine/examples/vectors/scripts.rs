@@ -291,8 +291,8 @@ fn stamp_histories(scripts: &mut Vec<Script>) {
         s.end(old, token);
         s.look([0]);
         scripts.push(s.finish(
-            format!("window-{between}"),
-            format!("stamp window: {between} blocks after a tombstone"),
+            format!("history-{between}"),
+            format!("stamp history: {between} blocks after a tombstone"),
         ));
     }
 }

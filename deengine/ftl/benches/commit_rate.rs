@@ -32,7 +32,7 @@ fn main() {
         println!("{gib} GiB, null; {}", machine());
     }
     report("commit, first write", u64::from(blocks), || {
-        (0..blocks).for_each(|vba| _ = writer.write(&ftl, Time::ZERO, Time::ZERO, vba, 1));
+        (0..blocks).for_each(|vba| _ = writer.write(&ftl, Time::ZERO, Time::ZERO, vba..vba + 1));
     });
     report("commit, first random overwrites (collection begins)", u64::from(blocks), || {
         overwrite(&ftl, &mut writer, u64::from(blocks), 1);
@@ -107,7 +107,7 @@ fn overwrite(ftl: &Ftl, writer: &mut Writer, count: u64, seed: u64) {
     let blocks = ftl.logical_pages();
     for step in 0..count {
         let vba = u32::try_from(mix64(mix64(seed) ^ step) % blocks).expect("a block");
-        writer.write(ftl, Time::ZERO, Time::ZERO, vba, 1);
+        writer.write(ftl, Time::ZERO, Time::ZERO, vba..vba + 1);
     }
 }
 

@@ -56,7 +56,7 @@ impl Side {
                 self.ftl.give_frame(frame);
             }
             let now = Time::from_ns(self.written * 1000);
-            self.writer.write(&self.ftl, now, now, vba, 1);
+            self.writer.write(&self.ftl, now, now, vba..vba + 1);
         }
         let wall = since.elapsed().as_nanos() as f64;
         [(cpu_ns() - cpu) as f64 / writes as f64, wall / writes as f64]

@@ -35,7 +35,7 @@ fn measure(gib: u64, threads: usize) {
     let ftl = Ftl::format(&config).expect("memory").ftl;
     let mut writer = Writer::new();
     for vba in (0..u32::try_from(logical_pages).expect("less than 16 TiB")).step_by(16) {
-        writer.write(&ftl, Time::ZERO, Time::ZERO, vba, 16);
+        writer.write(&ftl, Time::ZERO, Time::ZERO, vba..vba + 16);
     }
     ftl.shut_down().expect("no faults");
     let flash = Arc::clone(ftl.flash());

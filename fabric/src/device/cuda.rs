@@ -3,8 +3,8 @@
 //! so.
 #![expect(unsafe_code, reason = "driver API calls")]
 
-mod copies;
 mod range;
+mod stream;
 
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency, Together};
 use crate::wait::look_until;
@@ -16,8 +16,8 @@ use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-pub(super) use copies::Stream;
 pub(super) use range::Part;
+pub(super) use stream::Stream;
 
 pub(super) struct CudaDevice {
     name: String,

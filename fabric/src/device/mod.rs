@@ -6,13 +6,12 @@
 //! kernel. The agent reports that it runs before the client starts. It is told to end when the client has
 //! ended.
 
-mod copies;
 mod cuda;
 mod host;
 mod memory;
 mod range;
+mod stream;
 
-pub use copies::{Copier, CopyBy, Segment};
 use gnstor_base::region::HostRegion;
 pub use memory::DeviceMem;
 pub use range::DeviceRange;
@@ -20,6 +19,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+pub use stream::{Segment, SideStream, Way};
 
 /// The device to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -79,10 +79,10 @@ fn copies_that_go_together_all_stay_and_one_that_is_back_is_enough() {
 fn a_fill_has_a_copy_to_fill_from_for_each_volume_of_the_place() {
     let _deadline = Deadline::after(LIMIT);
     let map = map_of(vec![row(&[Place::Empty, Place::Serving(1)])]);
-    assert_eq!(map.fill(0, 2, 1, 1, 2), Err(Unchanged::NoPlace), "a volume of one has no other copy");
-    assert_eq!(map.fill(0, 2, 1, 2, 2).unwrap().rows[0].places[0], Place::Filling(2));
+    assert_eq!(map.fill(0, (2, 1), 1, 2), Err(Unchanged::NoPlace), "a volume of one has no other copy");
+    assert_eq!(map.fill(0, (2, 1), 2, 2).unwrap().rows[0].places[0], Place::Filling(2));
     let full = Map { width: 1, ..map_of(vec![row(&[Place::Serving(1)])]) };
-    assert_eq!(full.fill(0, 2, 1, 1, 2), Err(Unchanged::NoPlace), "the map has one place");
+    assert_eq!(full.fill(0, (2, 1), 1, 2), Err(Unchanged::NoPlace), "the map has one place");
 }
 
 /// SSDs 0 and 1, and SSDs 1 and 2.

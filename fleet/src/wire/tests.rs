@@ -64,7 +64,7 @@ proptest! {
             let by = |map: &Map| match kind {
                 0 => map.lose(ssd, fewest, 2),
                 1 => map.back(ssd, incarnation, 2),
-                2 => map.fill(row, ssd, incarnation + 1, fewest, 2),
+                2 => map.fill(row, (ssd, incarnation + 1), fewest, 2),
                 _ => map.serve(row, ssd, incarnation, 2),
             };
             let (changed, expected) = (change(&wire, by), by(&map));

@@ -118,7 +118,9 @@ impl FleetModel {
         let next = match change {
             Change::Lose => self.rules.lose(map, s, term),
             Change::Back => map.back(s, ssd.incarnation, term),
-            Change::Fill if self.bounds.returns && is_there => map.fill(0, s, ssd.incarnation, COPIES, term),
+            Change::Fill if self.bounds.returns && is_there => {
+                map.fill(0, (s, ssd.incarnation), COPIES, term)
+            }
             Change::Serve if is_there && self.rules.is_filled(&ssd, s) => {
                 self.rules.serve(map, s, ssd.incarnation, term)
             }

@@ -6,6 +6,7 @@ use crate::planted::Planted;
 use crate::state::{Client, REPLICAS, Sent, State, bit};
 use gnstor_fleet::client::Request;
 use gnstor_fleet::repair::Held;
+use gnstor_fleet::serve::Write;
 use gnstor_fleet::{Epoch, SsdId};
 use gnstor_proto::slba::Stamp;
 
@@ -112,7 +113,8 @@ impl FleetModel {
         let ssd = &mut state.ssds[usize::from(s)];
         let epoch = ssd.map().epoch;
         let standing = ssd.standing(s, self.rules.incarnation(ssd, s), has_lease);
-        standing.judge_write(ssd.row(), epoch, sent.stamp, ssd.entry, REPLICAS.into()).ok()?;
+        let write = Write { epoch, stamp: sent.stamp, replicas: REPLICAS.into() };
+        standing.judge_write(ssd.row(), write, ssd.entry).ok()?;
         let stamp = sent.stamp;
         let new = if sent.is_trim { Held::Tombstone { stamp } } else { Held::Block { stamp, sum: 0 } };
         if ssd.block.write(new) {

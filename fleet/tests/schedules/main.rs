@@ -12,7 +12,7 @@ mod writes;
 use gnstor_fleet::lease::{LeaseAsk, Timing};
 use gnstor_fleet::map::{Map, Place, Row, Ssd, SsdState};
 use gnstor_fleet::repair::Held;
-use gnstor_fleet::serve::{Entry, Standing};
+use gnstor_fleet::serve::{Entry, Standing, Write};
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::{ArrayId, SsdId};
 use gnstor_proto::slba::Stamp;
@@ -24,6 +24,11 @@ pub(crate) const OPEN: Entry = Entry { lease_epoch: 1, has_writer: true, unsettl
 
 pub(crate) fn stamp(sequence: u64) -> Stamp {
     Stamp { lease_epoch: 1, sequence }
+}
+
+/// A write under epoch 1 to a volume of two replicas.
+pub(crate) fn first_write() -> Write {
+    Write { epoch: 1, stamp: stamp(1), replicas: 2 }
 }
 
 pub(crate) fn block(sequence: u64, sum: u32) -> Held {

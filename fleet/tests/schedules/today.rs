@@ -3,7 +3,7 @@
 //! call these the rules of today.
 
 use crate::deadline::{Deadline, LIMIT};
-use crate::{ARRAY, MS, OPEN, OTHER, ask, block, map, set, stamp, standing};
+use crate::{ARRAY, MS, OPEN, OTHER, ask, block, first_write, map, set, stamp, standing};
 use gnstor_fleet::Refused;
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::fill::settles;
@@ -149,7 +149,7 @@ fn no_clock_of_an_ssd_ends_a_write_lease() {
     let (renewed_at, lease_ms, now) = (0u64, 100_000u64, 600_000u64);
     assert!(now >= renewed_at + lease_ms, "the rule of today: every SSD refuses the writer");
     let map = map();
-    let write = |entry| standing(&map, 0, 1).judge_write(&map.rows[0], 1, stamp(1), entry, 2);
+    let write = |entry| standing(&map, 0, 1).judge_write(&map.rows[0], first_write(), entry);
     assert_eq!(write(OPEN), Ok(()));
     let taken_away = Entry { has_writer: false, ..OPEN };
     assert_eq!(write(taken_away), Err(Refused::LeaseExpired), "CHMOD ends it");

@@ -2,7 +2,7 @@
 //! Schedules of writes, repair and what a map says; most stand for bugs that the model cannot express.
 
 use crate::deadline::{Deadline, LIMIT};
-use crate::{OPEN, block, map, set, stamp, standing};
+use crate::{OPEN, block, first_write, map, set, stamp, standing};
 use gnstor_fleet::Refused;
 use gnstor_fleet::change::{HolderState, Unchanged, may_grow};
 use gnstor_fleet::client::Request;
@@ -35,7 +35,7 @@ fn a_retry_has_the_stamp_of_the_first_try() {
 #[test]
 fn a_map_grows_when_every_writer_reaches_the_ssd() {
     let _deadline = Deadline::after(LIMIT);
-    let next = map().lose(0, 2, 2).unwrap().fill(0, 2, 1, 2, 2).unwrap();
+    let next = map().lose(0, 2, 2).unwrap().fill(0, (2, 1), 2, 2).unwrap();
     let reached = set(&[1]);
     let request = Request { has_it: reached, ..Request::new(stamp(1), next.epoch) };
     assert!(!request.is_acknowledged(next.rows[0].members()), "grown too early, that writer writes nothing");
@@ -74,7 +74,7 @@ fn a_scrub_heals_from_the_copy_that_matches_its_sum() {
 fn a_client_gets_its_id_when_its_old_queues_are_gone_everywhere() {
     let _deadline = Deadline::after(LIMIT);
     let map = map();
-    let old_command = standing(&map, 1, 1).judge_write(&map.rows[0], 1, stamp(1), OPEN, 2);
+    let old_command = standing(&map, 1, 1).judge_write(&map.rows[0], first_write(), OPEN);
     assert_eq!(old_command, Ok(()), "nothing in the command tells the old process from the new one");
     let members = set(&[0, 1, 2]);
     assert!(!Returning { ended: set(&[0, 2]) }.may_have_its_id(members));
@@ -104,8 +104,8 @@ fn a_dropped_ssd_returns_with_a_new_incarnation() {
     let _deadline = Deadline::after(LIMIT);
     let shrunk = map().lose(0, 2, 2).unwrap();
     assert_eq!(shrunk.rows[0].places[..2], [Place::Empty, Place::Serving(1)], "nothing is drawn");
-    assert_eq!(shrunk.fill(0, 0, 1, 2, 2), Err(Unchanged::Incarnation));
-    let fills = shrunk.fill(0, 0, 2, 2, 2).unwrap();
+    assert_eq!(shrunk.fill(0, (0, 1), 2, 2), Err(Unchanged::Incarnation));
+    let fills = shrunk.fill(0, (0, 2), 2, 2).unwrap();
     assert_eq!(fills.rows[0].places[..2], [Place::Filling(0), Place::Serving(1)]);
     let read = |map: &Map| standing(map, 0, 2).judge_read(&map.rows[0], map.epoch, false, OPEN);
     assert_eq!(read(&fills), Err(Refused::NotHereYet));

@@ -28,9 +28,9 @@
   X(OUT_OF_RANGE, 14, 0x4080, 22, "NVMe", "the range ends beyond the volume") \
   X(CAPACITY_EXCEEDED, 15, 0x4081, 28, "NVMe", "the SSD is full") \
   X(NOT_READY, 16, 0x0882, 11, "11 (power)", "the SSD is recovering") \
-  X(WRONG_KEY, 17, 0x0281, 5, "10 (forgetting)", "internal error: the page holds another block") \
+  X(WRONG_KEY, 17, 0x0281, 5, "10 (deletion)", "internal error: the page holds another block") \
   X(BAD_CHECKSUM, 18, 0x0281, 5, "checksum", "the data of the page is damaged") \
-  X(DELETING, 19, 0x4286, 13, "10 (forgetting)", "the volume is being deleted") \
+  X(DELETING, 19, 0x4286, 13, "10 (deletion)", "the volume is being deleted") \
   X(INVALID_FIELD, 20, 0x4002, 22, "NVMe", "a field of the command is not valid") \
   X(INVALID_OPCODE, 21, 0x4001, 95, "4 (identity)", "this command is not known") \
   X(INVALID_SGL, 22, 0x400F, 22, "NVMe", "the data pointer does not describe the transfer") \
@@ -40,7 +40,7 @@
   X(TABLE_FULL, 26, 0x41C2, 28, "VOLUME ADD", "the permission table is full") \
   X(STALE_TERM, 27, 0x41C3, 116, "3 (terms)", "a newer daemon has taken over") \
   X(STALE_VERSION, 28, 0x41C4, 116, "3 (terms)", "the SSD holds a newer version") \
-  X(SWEEP_PENDING, 29, 0x01C5, 16, "10 (forgetting)", "the volume id is still being swept") \
+  X(SWEEP_PENDING, 29, 0x01C5, 16, "10 (deletion)", "the volume id is still being swept") \
   X(CONNECT_REFUSED, 30, 0x4184, 111, "4 (identity)", "this host may not connect") \
   X(CONNECT_INVALID, 31, 0x4182, 22, "NVMe-oF", "the parameters of Connect are not valid") \
   X(SEQUENCE_ERROR, 32, 0x400C, 71, "NVMe", "the command came out of sequence") \

@@ -151,6 +151,7 @@ fn a_drained_ssd_leaves_while_clients_work_and_no_copy_is_missing_at_any_moment(
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn a_drain_goes_on_where_an_ssd_that_comes_in_is_killed_and_where_the_daemon_starts_anew() {
     within(BUILD_LIMIT, || {
         let mut array = Array::start();
@@ -174,6 +175,7 @@ fn a_drain_goes_on_where_an_ssd_that_comes_in_is_killed_and_where_the_daemon_sta
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_a_loss() {
     within(BUILD_LIMIT, || {
         let mut array = Array::start();
@@ -207,6 +209,7 @@ fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_
 
 /// What an SSD took outlives its process, so a drain goes on after that, and no call fails meanwhile.
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn a_drain_goes_on_where_all_ssds_are_killed_at_once_before_their_fills_and_beside_them() {
     within(BUILD_LIMIT, || {
         let mut array = Array::start();

@@ -40,6 +40,8 @@ impl Beside {
     }
 }
 
+/// Time that an attack runs before the load beside it is measured.
+const BEFORE: Duration = Duration::from_millis(100);
 /// Longest time of an attack beside new clients. It ends when they are through.
 const ATTACK: Duration = Duration::from_secs(60);
 
@@ -60,7 +62,7 @@ impl Measured {
         let alone = load.run(slice);
         self.cores[0].add(watch.stop());
         // It begins a little before the measured load and ends after it.
-        let time = slice + Duration::from_secs(1);
+        let time = 2 * slice + BEFORE;
         let address = ssd_address(up);
         let stop = AtomicBool::new(false);
         let attacked = std::thread::scope(|scope| {
@@ -77,7 +79,7 @@ impl Measured {
                     })
                 }
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(BEFORE);
             let pids: Vec<u32> = attackers.iter().map(Attackers::pid).collect();
             let watch = Watch::start(&[up.pid()], &pids);
             let attacked = load.run(slice);

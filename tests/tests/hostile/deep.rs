@@ -113,6 +113,7 @@ fn chosen() -> Vec<Beside> {
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn the_load_beside_each_attack_at_depth_has_no_error_and_goes_on() {
     let (count, slice, kinds) = (pairs(), slice(), chosen());
     let most = u32::try_from((count + more_pairs()) * kinds.len() as u64).expect("some");
@@ -189,11 +190,13 @@ fn no_error_beside(what: &'static str, scene: fn() -> Scene, only: Option<Attack
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn an_honest_load_at_depth_beside_hostile_clients_has_no_error() {
     no_error_beside("strangers", Scene::of_strangers, None);
 }
 
 #[test]
+#[ignore = ".ci/run runs it: it takes long"]
 fn an_honest_load_at_depth_beside_a_client_that_breaks_the_rules_of_its_rights_has_no_error() {
     no_error_beside("a client with rights alone", Scene::of_insiders, Some(Attack::Insider));
 }

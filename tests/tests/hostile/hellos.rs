@@ -139,7 +139,7 @@ struct Port<'a> {
 /// New clients beside attackers of their host. These have all connections of this port that the host may
 /// have, and open others as fast as they can.
 fn beside_floods(up: &Up, port: &Port<'_>, credentials: &Credentials) {
-    let count = number("GNSTOR_HOSTILE_CONNECTS", if long() { 100 } else { 24 });
+    let count = number("GNSTOR_HOSTILE_CONNECTS", if long() { 100 } else { 12 });
     let alone = come(up, count / 3, credentials);
     let files = if port.of_host > 3 * FEW_FILES as usize { MANY_FILES } else { FEW_FILES };
     let mut attackers = [0, 1, 2].map(|seed| Attackers::flood(port.address, FLOODED, seed, files));

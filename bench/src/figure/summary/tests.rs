@@ -31,6 +31,21 @@ fn a_core_bound_point_has_no_ratio() {
 }
 
 #[test]
+fn a_point_of_two_runs_is_the_worse_one() {
+    let _deadline = deadline();
+    // Throughput of figure 9, latency of figure 10.
+    for number in [9, 10] {
+        let figure = paper::figure(number).expect("a figure");
+        let mut report = FigureReport::new(&figure, &parsed(&["--figure", &number.to_string()]));
+        let run = |mean_us| made_up::report(&["--mode", "basic", "--rw", "read"], mean_us);
+        report.add(&figure.points[0], vec![run(50.0), run(100.0)]);
+        let point = &report.points[0];
+        assert_eq!(point.mean_us, Some(100.0), "figure {number}");
+        assert_eq!(point.spread.map(|spread| spread.median), point.measured, "figure {number}");
+    }
+}
+
+#[test]
 fn a_drawing_names_each_point_once() {
     let _deadline = deadline();
     let folder = tempfile::tempdir().expect("a folder");

@@ -88,7 +88,7 @@ impl Ssd {
         self.run(FILL, self.logical_pages / 16);
         let now = self.in_flight.iter().map(|at| at.0).max().unwrap_or(Time::ZERO);
         for vba in self.logical_pages / 16 * 16..self.logical_pages {
-            self.writer.write(&self.ftl, now, now, vba, 1);
+            self.writer.write(&self.ftl, now, now, vba..vba + 1);
         }
     }
 
@@ -99,7 +99,7 @@ impl Ssd {
         for _ in 0..writes {
             self.number += 1;
             let vba = pick(self.number);
-            let (_, at) = self.writer.write(&self.ftl, self.clock, self.clock, vba, 1);
+            let (_, at) = self.writer.write(&self.ftl, self.clock, self.clock, vba..vba + 1);
             self.clock = at;
             self.ftl.maintain(at);
         }
@@ -145,7 +145,8 @@ impl Ssd {
             Op::Read => self.read(now, first, what.blocks),
             Op::Write => {
                 let accepted = self.ftl.accept_write(now);
-                let (done, at) = self.writer.write(&self.ftl, self.clock, accepted, first, what.blocks);
+                let (done, at) =
+                    self.writer.write(&self.ftl, self.clock, accepted, first..first + what.blocks);
                 self.clock = at;
                 self.maintain_at = self.maintain_at.min(at + Span::from_ns(50_000));
                 done

@@ -12,6 +12,7 @@ use gnstor_flash::{Faults, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{Collection, CommitError, DUMP_BYTES, Ftl, FtlConfig, NewBlock, OpenError, Target};
 use gnstor_model::Preset;
 use gnstor_proto::slba::{Stamp, Vid};
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -80,20 +81,14 @@ impl Writer {
 
     /// Writes blocks with the present contents of the frames. Returns when the model has them, and when the
     /// layer took them.
-    pub(crate) fn write(
-        &mut self,
-        ftl: &Ftl,
-        now: Time,
-        accepted: Time,
-        vba: u32,
-        count: u32,
-    ) -> (Time, Time) {
+    pub(crate) fn write(&mut self, ftl: &Ftl, now: Time, accepted: Time, vbas: Range<u32>) -> (Time, Time) {
         self.sequence += 1;
         let stamp = Stamp { lease_epoch: 1, sequence: self.sequence };
-        let target = Target { vid: self.vid, generation: 1, vba, stamp, only_mapped: false, fills: false };
+        let target =
+            Target { vid: self.vid, generation: 1, vba: vbas.start, stamp, only_mapped: false, fills: false };
         self.blocks.clear();
         let mut at = now;
-        while self.blocks.len() < count as usize {
+        while self.blocks.len() < vbas.len() {
             match ftl.take_frame() {
                 Some(frame) => self.blocks.push(NewBlock { frame, sum: 0 }),
                 None => at = at.max(ftl.maintain(at)),

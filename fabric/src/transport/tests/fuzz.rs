@@ -65,11 +65,49 @@ fn open_queues(puppet: &Puppet) -> Vec<QueueKey> {
     seen.opened.iter().copied().filter(is_open).collect()
 }
 
-/// Steps an array.
-fn steps(array: &mut RcTransport, now: &mut Time, count: u32) {
-    for _ in 0..count {
-        *now = *now + Span::from_ns(1000);
-        array.step(*now);
+/// An array in virtual time, with its controller and its memory.
+struct World {
+    array: RcTransport,
+    puppet: Puppet,
+    flash: Arc<HostRegion>,
+    now: Time,
+    seed: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
+        let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
+        let mut array = RcTransport::new(config);
+        array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
+        Self { array, puppet, flash, now: Time::ZERO, seed }
+    }
+
+    fn steps(&mut self, count: u32) {
+        for _ in 0..count {
+            self.now = self.now + Span::from_ns(1000);
+            self.array.step(self.now);
+        }
+    }
+
+    /// Checks that an honest client beside the others can connect.
+    fn let_in(&mut self) -> Wire {
+        let (before, seed) = (self.puppet.seen().opened.len(), self.seed);
+        let (mut honest, far) = pair();
+        self.array.add_peer(far);
+        honest.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
+        let mut answer = None;
+        for _ in 0..100_000 {
+            honest.flush();
+            self.steps(1);
+            answer = honest.poll();
+            if answer.is_some() {
+                break;
+            }
+        }
+        assert_eq!(answer, Some(Frame::Accept { conn: 1, refused: 0 }), "seed {seed}");
+        assert_eq!(self.puppet.seen().opened.len(), before + 1, "seed {seed}");
+        honest
     }
 }
 
@@ -100,36 +138,16 @@ fn fitting_end(random: &mut Random, honest: u32) -> Vec<u8> {
 }
 
 /// A transfer that a client other than the honest one may end, as it likes.
-fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion, honest: QueueKey) {
-    let mut open = open_queues(puppet);
+fn ask_for_a_transfer(random: &mut Random, world: &World, honest: QueueKey) {
+    let mut open = open_queues(&world.puppet);
     open.retain(|&queue| queue != honest);
     if let Some(&queue) = open.get(random.below(open.len().max(1))) {
         let memory = Memory { address: 0, key: 0 };
         let transfer = TransferId(random.word());
-        let local = flash.slice(0, 4096);
+        let local = world.flash.slice(0, 4096);
         let pull = Effect::Pull { transfer, queue, cid: 0, remote: memory, local };
-        puppet.seen().on_submit = vec![pull];
+        world.puppet.seen().on_submit = vec![pull];
     }
-}
-
-/// Checks that an honest client beside them can connect.
-fn let_in(array: &mut RcTransport, puppet: &Puppet, now: &mut Time, seed: u64) -> Wire {
-    let before = puppet.seen().opened.len();
-    let (mut honest, far) = pair();
-    array.add_peer(far);
-    honest.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
-    let mut answer = None;
-    for _ in 0..100_000 {
-        honest.flush();
-        steps(array, now, 1);
-        answer = honest.poll();
-        if answer.is_some() {
-            break;
-        }
-    }
-    assert_eq!(answer, Some(Frame::Accept { conn: 1, refused: 0 }), "seed {seed}");
-    assert_eq!(puppet.seen().opened.len(), before + 1, "seed {seed}");
-    honest
 }
 
 /// Where the data of the honest client goes, and what is there before.
@@ -146,50 +164,43 @@ struct Honest {
 }
 
 impl Honest {
-    fn new(array: &mut RcTransport, puppet: &Puppet, flash: &HostRegion, now: &mut Time, seed: u64) -> Self {
-        flash.write(HONEST_AT, &BEFORE);
-        let mut wire = let_in(array, puppet, now, seed);
-        let queue = *puppet.seen().opened.last().expect("its queue");
-        let (remote, local) = (Memory { address: 0, key: 0 }, flash.slice(HONEST_AT, 4096));
+    fn new(world: &mut World) -> Self {
+        world.flash.write(HONEST_AT, &BEFORE);
+        let mut wire = world.let_in();
+        let queue = *world.puppet.seen().opened.last().expect("its queue");
+        let (remote, local) = (Memory { address: 0, key: 0 }, world.flash.slice(HONEST_AT, 4096));
         let pull = Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local };
-        puppet.seen().on_submit = vec![pull];
+        world.puppet.seen().on_submit = vec![pull];
         wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
         for _ in 0..100_000 {
             wire.flush();
-            steps(array, now, 1);
+            world.steps(1);
             if let Some(Frame::FromOwner { tag, .. }) = wire.poll() {
                 return Self { wire, queue, tag };
             }
         }
-        panic!("seed {seed}: the array asks for no data");
+        panic!("seed {}: the array asks for no data", world.seed);
     }
 
     /// Checks that no other client has written where its data goes. Then it sends the data, which arrives.
-    fn ends_its_transfer(
-        mut self,
-        array: &mut RcTransport,
-        puppet: &Puppet,
-        flash: &HostRegion,
-        now: &mut Time,
-        seed: u64,
-    ) {
-        let mut found = [0; 4096];
-        flash.read(HONEST_AT, &mut found);
+    fn ends_its_transfer(mut self, world: &mut World) {
+        let (mut found, seed) = ([0; 4096], world.seed);
+        world.flash.read(HONEST_AT, &mut found);
         assert!(found == BEFORE, "seed {seed}: another client wrote into the honest one's block");
-        let ended = puppet.seen().ended.len();
+        let ended = world.puppet.seen().ended.len();
         let data = vec![7; 4096];
         let sum = crate::tcp::data_sum(&data);
         self.wire.send(&Frame::Done { conn: 1, tag: self.tag, status: COPY_OK, sum, data });
         for _ in 0..100_000 {
             self.wire.flush();
-            steps(array, now, 1);
-            if puppet.seen().ended.len() > ended {
+            world.steps(1);
+            if world.puppet.seen().ended.len() > ended {
                 break;
             }
         }
-        let last = puppet.seen().ended.last().cloned();
+        let last = world.puppet.seen().ended.last().cloned();
         assert!(matches!(last, Some(Outcome::Done { .. })), "seed {seed}: it ends with {last:?}");
-        flash.read(HONEST_AT, &mut found);
+        world.flash.read(HONEST_AT, &mut found);
         assert!(found == [7; 4096], "seed {seed}: its data arrived");
     }
 }
@@ -200,43 +211,39 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
     let (recorded, mut landed) = (recorded(), 0);
     seeds(150, |seed| {
         let mut random = Random::new(seed);
-        let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
-        let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
-        let mut array = RcTransport::new(config);
-        array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
-        let (mut now, mut streams) = (Time::ZERO, Vec::new());
-        let honest = Honest::new(&mut array, &puppet, &flash, &mut now, seed);
+        let (mut world, mut streams) = (World::new(seed), Vec::new());
+        let honest = Honest::new(&mut world);
         for _ in 0..3 {
             let (mut client, far) = super::streams();
-            array.add_peer(Wire::new(far).unwrap());
+            world.array.add_peer(Wire::new(far).unwrap());
             for frame in &recorded {
                 let frame = match random.below(16) {
                     0 => fitting_end(&mut random, honest.tag),
                     _ => one_of(&mut random, frame, &recorded),
                 };
-                ask_for_a_transfer(&mut random, &puppet, &flash, honest.queue);
+                ask_for_a_transfer(&mut random, &world, honest.queue);
                 // The array may have closed the stream.
                 let _ = client.write_all(&frame);
-                steps(&mut array, &mut now, 3);
+                world.steps(3);
             }
             streams.push(client);
         }
-        assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
+        assert!(world.array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
         let mut first = [0];
-        flash.read(0, &mut first);
+        world.flash.read(0, &mut first);
         landed += u32::from(first[0] == LANDED);
-        let late = let_in(&mut array, &puppet, &mut now, seed);
-        puppet.seen().on_submit.clear();
-        honest.ends_its_transfer(&mut array, &puppet, &flash, &mut now, seed);
+        let late = world.let_in();
+        world.puppet.seen().on_submit.clear();
+        honest.ends_its_transfer(&mut world);
         // All clients leave, and nothing of them stays.
         drop((streams, late));
         for _ in 0..100_000 {
-            steps(&mut array, &mut now, 1);
-            if array.transfers.is_empty() && array.conns.iter().next().is_none() {
+            world.steps(1);
+            if world.array.transfers.is_empty() && world.array.conns.iter().next().is_none() {
                 return;
             }
         }
-        panic!("seed {seed}: {} transfers and some connections stay", array.transfers.len());
+        panic!("seed {seed}: {} transfers and some connections stay", world.array.transfers.len());
     });
     assert!(landed > 0, "no other client has ended a transfer of its own");
 }

@@ -7,6 +7,7 @@ use gnstor_fabric::hca::Down;
 use gnstor_fabric::hca::abi::*;
 use gnstor_fabric::hca::agent::Unordered;
 use gnstor_fabric::mlx5::opcode;
+use std::ops::Range;
 
 cases! {
     data_waits_behind_its_completion_for_a_dump_of_its_queue_pair
@@ -31,11 +32,12 @@ fn dumps(s: &mut Side, q: u32, index: u16) {
     s.go();
 }
 
-/// An SSD writes `bytes` bytes of value `mark` at `at` of queue pair `q`'s data.
-fn arrives(s: &mut Side, q: u32, at: u64, bytes: u32, mark: u8, tag: u32) {
+/// An SSD writes bytes of value `mark` to this range of queue pair `q`'s data.
+fn arrives(s: &mut Side, q: u32, range: Range<u64>, mark: u8, tag: u32) {
+    let bytes = u32::try_from(range.end - range.start).expect("a few blocks");
     let local = s.array.slice(u64::from(mark) * 4096, bytes);
     s.array.fill(u64::from(mark) * 4096, 4096, mark);
-    let address = s.address(q, DATA + at);
+    let address = s.address(q, DATA + range.start);
     s.push(Down::ToOwner { qpn: FIRST_QPN + q, local, address, key: ALL, tag, sum: None });
 }
 
@@ -50,10 +52,10 @@ fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(harness: &Harne
     let end = harness.both(UNORDERED, |s| {
         s.receives(0, 0, 2);
         // A block, a piece that is not aligned, and more than waits.
-        arrives(s, 0, 0, 4096, 1, 1);
-        arrives(s, 0, 4099, 17, 2, 2);
-        arrives(s, 0, 8192, 4097, 5, 3);
-        arrives(s, 2, 0, 64, 4, 4);
+        arrives(s, 0, 0..4096, 1, 1);
+        arrives(s, 0, 4099..4116, 2, 2);
+        arrives(s, 0, 8192..12289, 5, 3);
+        arrives(s, 2, 0..64, 4, 4);
         s.go();
         s.send(0, 9);
         s.go();
@@ -75,7 +77,7 @@ fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(harness: &Harne
 
 fn a_request_behind_a_dump_sees_what_it_brought(harness: &Harness) {
     let end = harness.both(UNORDERED, |s| {
-        arrives(s, 0, 0, 64, 1, 1);
+        arrives(s, 0, 0..64, 1, 1);
         s.go();
         s.write_wqe(0, 0, &dump(s, 0, 0));
         s.write_wqe(0, 1, &plain_send(s, 0, 1));
@@ -87,7 +89,7 @@ fn a_request_behind_a_dump_sees_what_it_brought(harness: &Harness) {
 
 fn a_dump_that_is_not_executed_brings_nothing(harness: &Harness) {
     let end = harness.both(UNORDERED, |s| {
-        arrives(s, 0, 0, 64, 1, 1);
+        arrives(s, 0, 0..64, 1, 1);
         s.go();
         s.write_wqe(0, 0, &send_with(s, 0, 0, STALE));
         s.write_wqe(0, 1, &dump(s, 0, 1));
@@ -118,9 +120,9 @@ fn messages_wait_for_a_dump_where_all_does(harness: &Harness) {
 fn what_finds_no_place_does_not_wait(harness: &Harness) {
     let end = harness.both(UNORDERED, |s| {
         let fill = |s: &mut Side, mark| {
-            for i in 0..PLACES + 40 {
+            for i in 0..PLACES as u64 + 40 {
                 let tag = u32::try_from(i + 1).expect("few");
-                arrives(s, 0, i as u64 * 16, 16, mark, tag);
+                arrives(s, 0, i * 16..(i + 1) * 16, mark, tag);
             }
             s.go();
             let landed = (0..PLACES + 40).filter(|i| s.bytes(0, DATA + *i as u64 * 16, 1)[0] == mark).count();
@@ -137,14 +139,14 @@ fn what_finds_no_place_does_not_wait(harness: &Harness) {
 
 fn what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten(harness: &Harness) {
     let end = harness.both(UNORDERED, |s| {
-        for i in 0..PLACES {
-            arrives(s, 0, i as u64 * 16, 16, 1, u32::try_from(i + 1).expect("few"));
+        for i in 0..PLACES as u64 {
+            arrives(s, 0, i * 16..(i + 1) * 16, 1, u32::try_from(i + 1).expect("few"));
         }
         s.go();
         s.destroy(0);
         // The memory has another owner now.
         s.write(0, DATA, &[7; 16 * PLACES]);
-        arrives(s, 2, 0, 64, 3, 9999);
+        arrives(s, 2, 0..64, 3, 9999);
         s.go();
         sees(s, 2, 0, true);
         dumps(s, 2, 0);

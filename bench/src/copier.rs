@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
+//! The baseline `basic` moves its data so (decision 32).
 //!
 //! ```text
 //!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> its stream ends
@@ -7,9 +8,9 @@
 //! ```
 //! Each copier has a stream of its own: nothing waits for a resident kernel.
 
-use super::cuda::{CudaDevice, Stream};
-use super::{Backend, Device, DeviceError, DeviceMem, Kernel, Launch};
 use gnstor_base::region::HostRegion;
+use gnstor_fabric::device::{DeviceError, Launch, Segment, SideStream, Way};
+use libgnstor::{Device, DeviceMem, Kernel};
 use std::ffi::c_void;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -30,7 +31,7 @@ unsafe extern "C" fn gn_gather(parts: *mut c_void) {
 }
 
 fn kernel() -> Kernel {
-    Kernel { name: "gn_gather", image: include_bytes!("../../cuda/gather.fatbin"), host: gn_gather }
+    Kernel { name: "gn_gather", image: include_bytes!("../cuda/gather.fatbin"), host: gn_gather }
 }
 
 /// Mirror of `gn::gather::part`.
@@ -55,20 +56,9 @@ const ALIGN: u64 = 16;
 /// Resident kernels may leave no room for another kernel. Their own deadlines are shorter than this one.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A range to copy, with its offsets in host and device memory. All three are multiples of 16.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// Offset in the host memory.
-    pub host: u64,
-    /// Offset in the device memory.
-    pub device: u64,
-    /// Length.
-    pub bytes: u64,
-}
-
 /// The part that copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CopyBy {
+pub(super) enum CopyBy {
     /// One call of the driver copies all segments: cuMemcpyBatchAsync.
     #[default]
     Batch,
@@ -76,8 +66,9 @@ pub enum CopyBy {
     Kernel,
 }
 
-/// Copies lists of segments between one piece of host memory and device memory.
-pub struct Copier {
+/// Copies lists of segments between one piece of host memory and device memory. Offsets and lengths are
+/// multiples of 16.
+pub(super) struct Copier {
     device: Arc<Device>,
     host: Arc<HostRegion>,
     host_at: u64,
@@ -85,10 +76,7 @@ pub struct Copier {
     most: usize,
     /// List of segments for the kernel, if a kernel copies.
     table: Option<Table>,
-    /// `None` on the CPU.
-    stream: Option<Stream>,
-    /// Whether a kernel did not end, and so may still read the table.
-    stuck: bool,
+    stream: SideStream,
 }
 
 /// Mapped memory in which the kernel reads the list of segments.
@@ -110,47 +98,34 @@ impl Copier {
     ///
     /// # Errors
     /// Memory and driver errors.
-    pub fn new(
+    pub(super) fn new(
         device: &Arc<Device>,
         host: &Arc<HostRegion>,
         by: CopyBy,
         most: usize,
     ) -> Result<Self, DeviceError> {
-        static TOLD: Once = Once::new();
-        let (mut by, host_at) = (by, device.map(host)?);
-        let stream = match &device.backend {
-            Backend::Host(_) => None,
-            Backend::Cuda(gpu) => {
-                if by == CopyBy::Batch && !CudaDevice::has_batch() {
-                    let instead = "a kernel copies in the place of cuMemcpyBatchAsync";
-                    TOLD.call_once(|| tracing::warn!("the CUDA driver is older than 13.0: {instead}"));
-                    by = CopyBy::Kernel;
-                }
-                Some(gpu.stream()?)
-            }
-        };
-        let mut copier = Self {
-            device: Arc::clone(device),
-            host: Arc::clone(host),
-            host_at,
-            most,
-            table: None,
-            stream,
-            stuck: false,
-        };
+        static WARNED: Once = Once::new();
+        let (mut by, host_at, stream) = (by, device.map(host)?, SideStream::new(device)?);
+        if by == CopyBy::Batch && !stream.has_batch() {
+            let instead = "a kernel copies in the place of cuMemcpyBatchAsync";
+            WARNED.call_once(|| tracing::warn!("the CUDA driver is older than 13.0: {instead}"));
+            by = CopyBy::Kernel;
+        }
+        let (device, host) = (Arc::clone(device), Arc::clone(host));
+        let mut copier = Self { device, host, host_at, most, table: None, stream };
         if by == CopyBy::Kernel {
-            copier.table = Some(Table::new(device, host.len(), most)?);
+            copier.table = Some(Table::new(&copier.device, copier.host.len(), most)?);
         }
         Ok(copier)
     }
 
     /// The part that copies. It may be another one than the caller wanted.
-    pub fn by(&self) -> CopyBy {
+    pub(super) fn by(&self) -> CopyBy {
         if self.table.is_some() { CopyBy::Kernel } else { CopyBy::Batch }
     }
 
     /// The host memory.
-    pub fn host(&self) -> &Arc<HostRegion> {
+    pub(super) fn host(&self) -> &Arc<HostRegion> {
         &self.host
     }
 
@@ -159,36 +134,47 @@ impl Copier {
     /// # Errors
     /// [`DeviceError::Copy`]: the list is not valid, and nothing was copied. [`DeviceError::Timeout`]; driver
     /// errors.
-    pub fn to_device(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
-        self.copy(memory, segments, true)
+    pub(super) fn copy_to_device(
+        &mut self,
+        memory: &DeviceMem,
+        segments: &[Segment],
+    ) -> Result<(), DeviceError> {
+        self.copy(memory, segments, Way::ToDevice)
     }
 
     /// Copies from `memory` to the host memory. All data is there when it returns. Segments must not overlap.
     ///
     /// # Errors
-    /// As [`Self::to_device`].
-    pub fn to_host(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
-        self.copy(memory, segments, false)
+    /// As [`Self::copy_to_device`].
+    pub(super) fn copy_to_host(
+        &mut self,
+        memory: &DeviceMem,
+        segments: &[Segment],
+    ) -> Result<(), DeviceError> {
+        self.copy(memory, segments, Way::ToHost)
     }
 
-    fn copy(&mut self, memory: &DeviceMem, segments: &[Segment], to_device: bool) -> Result<(), DeviceError> {
+    fn copy(&mut self, memory: &DeviceMem, segments: &[Segment], way: Way) -> Result<(), DeviceError> {
         self.check(memory, segments)?;
         let runs = runs(segments);
-        if runs.is_empty() {
-            return Ok(());
+        match &self.table {
+            None => self.stream.copy(&self.host, memory, &runs, way),
+            Some(_) if runs.is_empty() => Ok(()),
+            Some(table) => {
+                let parts = parts(self.host_at, memory.address(), &runs, way);
+                launches(table, &parts, self.device.kind() == "cuda")?
+                    .iter()
+                    .try_for_each(|launch| self.stream.run(launch, LIMIT))
+            }
         }
-        let Some(table) = &self.table else { return self.by_batch(memory, &runs, to_device) };
-        let copied = self.by_kernel(table, memory, &runs, to_device);
-        self.stuck = matches!(copied, Err(DeviceError::Timeout { .. }));
-        copied
     }
 
     fn check(&self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
         let refuse = |cause: String| Err(DeviceError::Copy { cause });
-        if !Arc::ptr_eq(&self.device, &memory.device) {
+        if !Arc::ptr_eq(&self.device, memory.device()) {
             return refuse("the memory is another device's".into());
         }
-        if self.stuck {
+        if self.stream.is_stuck() {
             return refuse("the copy before it has not ended".into());
         }
         if segments.len() > self.most {
@@ -208,72 +194,44 @@ impl Copier {
         }
         Ok(())
     }
+}
 
-    /// Source and destination addresses of a run.
-    fn ends(&self, memory: &DeviceMem, run: &Segment, to_device: bool) -> (u64, u64) {
-        let (host, device) = (self.host_at + run.host, memory.address + run.device);
-        if to_device { (host, device) } else { (device, host) }
-    }
-
-    fn by_batch(&self, memory: &DeviceMem, runs: &[Segment], to_device: bool) -> Result<(), DeviceError> {
-        if let (Backend::Cuda(gpu), Some(stream)) = (&self.device.backend, &self.stream) {
-            let ends = runs.iter().map(|run| self.ends(memory, run, to_device));
-            let (mut from, mut to): (Vec<u64>, Vec<u64>) = ends.unzip();
-            let mut sizes: Vec<usize> = runs.iter().map(|run| length(run.bytes)).collect();
-            return gpu.copy_batch(stream, &mut to, &mut from, &mut sizes);
-        }
-        let there = memory.host.as_ref().expect("host memory has a region");
-        for run in runs {
-            let (bytes, host) = (length(run.bytes), &self.host);
-            if to_device {
-                there.copy_from(run.device, host, run.host, bytes);
-            } else {
-                host.copy_from(run.host, there, run.device, bytes);
-            }
-        }
-        Ok(())
-    }
-
-    fn by_kernel(
-        &self,
-        table: &Table,
-        memory: &DeviceMem,
-        runs: &[Segment],
-        to_device: bool,
-    ) -> Result<(), DeviceError> {
-        let mut parts = Vec::new();
-        for run in runs {
-            let (from, to) = self.ends(memory, run, to_device);
-            for at in (0..run.bytes).step_by(length(PART_BYTES)) {
-                let bytes = PART_BYTES.min(run.bytes - at);
-                parts.push(Part { to: to + at, from: from + at, bytes, reserved: 0 });
-            }
-        }
-        if parts.len() > table.parts {
-            return Err(DeviceError::Copy {
-                cause: "the segments overlap: they are longer than the host memory".into(),
-            });
-        }
-        // The launch comes after this write, so the kernel sees it.
-        table.memory.write(0, parts.as_bytes());
-        let launch = |first: usize, count: usize, threads| Launch {
-            kernel: kernel(),
-            blocks: u32::try_from(count).expect("a table of so many parts has no memory"),
-            threads,
-            smem_bytes: 0,
-            args: table.address + (first * size_of::<Part>()) as u64,
+/// The parts of these segments, for the kernel.
+fn parts(host_at: u64, device_at: u64, runs: &[Segment], way: Way) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for run in runs {
+        let (host, device) = (host_at + run.host, device_at + run.device);
+        let (from, to) = match way {
+            Way::ToDevice => (host, device),
+            Way::ToHost => (device, host),
         };
-        match (&self.device.backend, &self.stream) {
-            (Backend::Cuda(gpu), Some(stream)) => {
-                gpu.launch_and_wait(stream, &launch(0, parts.len(), THREADS), LIMIT)
-            }
-            (Backend::Host(cpu), _) => (0..parts.len()).step_by(BLOCKS_HOST).try_for_each(|first| {
-                let count = BLOCKS_HOST.min(parts.len() - first);
-                cpu.run_alone(&launch(first, count, THREADS_HOST), LIMIT)
-            }),
-            (Backend::Cuda(_), None) => unreachable!("a GPU's copier has a stream"),
+        for at in (0..run.bytes).step_by(length(PART_BYTES)) {
+            let bytes = PART_BYTES.min(run.bytes - at);
+            parts.push(Part { to: to + at, from: from + at, bytes, reserved: 0 });
         }
     }
+    parts
+}
+
+/// Writes the parts into the table. Returns the launches that copy them: one on a GPU.
+fn launches(table: &Table, parts: &[Part], is_gpu: bool) -> Result<Vec<Launch>, DeviceError> {
+    if parts.len() > table.parts {
+        return Err(DeviceError::Copy {
+            cause: "the segments overlap: they are longer than the host memory".into(),
+        });
+    }
+    // The launch comes after this write, so the kernel sees it.
+    table.memory.write(0, parts.as_bytes());
+    let (blocks, threads) = if is_gpu { (parts.len(), THREADS) } else { (BLOCKS_HOST, THREADS_HOST) };
+    let launch = |first: usize| Launch {
+        kernel: kernel(),
+        blocks: u32::try_from(blocks.min(parts.len() - first))
+            .expect("a table of so many parts has no memory"),
+        threads,
+        smem_bytes: 0,
+        args: table.address + (first * size_of::<Part>()) as u64,
+    };
+    Ok((0..parts.len()).step_by(blocks).map(launch).collect())
 }
 
 impl Table {
@@ -289,19 +247,6 @@ impl Table {
             cause: e.to_string(),
         })?;
         Ok(Self { address: device.map(&memory)?, memory, parts })
-    }
-}
-
-impl Drop for Copier {
-    fn drop(&mut self) {
-        let Some(stream) = self.stream.take() else { return };
-        if self.stuck {
-            // The copy's kernel may begin at any time: stream, device and the host memory that it has mapped
-            // are there for ever.
-            std::mem::forget((stream, Arc::clone(&self.device)));
-        } else if let Backend::Cuda(gpu) = &self.device.backend {
-            gpu.end_stream(stream);
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Copies a list of parts between mapped host memory and device memory. A block of threads copies a part, and
-// a thread moves 16 bytes at a time. It is launched beside resident kernels (fabric/src/device/copies.rs), so
+// a thread moves 16 bytes at a time. It is launched beside resident kernels (bench/src/copier.rs), so
 // it uses few registers, no shared memory and no stack. For a stack the driver may resize memory that a
 // resident kernel uses, and would wait for that kernel to end.
 #include "fabric/arch.cuh"
@@ -9,7 +9,7 @@ namespace gn { namespace gather {
 
 enum : gn_u32 { THREADS = 256, IN_FLIGHT = 4, PART_BYTES = THREADS * IN_FLIGHT * 16 };
 
-// Mirrored by fabric/src/device/copies.rs. All of it are multiples of 16.
+// Mirrored by bench/src/copier.rs. All of it are multiples of 16.
 struct part {
   gn_u8* to;
   const gn_u8* from;

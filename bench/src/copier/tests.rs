@@ -2,8 +2,8 @@
 //! Lists of copies on the CPU, by both ways.
 
 use super::*;
-use crate::device::Choice;
 use gnstor_base::testing::deadline;
+use libgnstor::Choice;
 
 const HOST: usize = 256 << 10;
 const DEVICE: usize = 128 << 10;
@@ -72,9 +72,9 @@ fn what_a_list_names_is_copied_both_ways_and_nothing_else() {
                 }
             }
             let copied = if to_device {
-                bed.copier.to_device(&bed.memory, &several())
+                bed.copier.copy_to_device(&bed.memory, &several())
             } else {
-                bed.copier.to_host(&bed.memory, &several())
+                bed.copier.copy_to_host(&bed.memory, &several())
             };
             copied.expect("a list that is right");
             assert!(state(&bed) == (host, device), "{by:?}, to the device: {to_device}");
@@ -88,10 +88,10 @@ fn an_empty_list_and_one_of_everything_are_lists_too() {
     for by in [CopyBy::Batch, CopyBy::Kernel] {
         let mut bed = bed(by, 1);
         let before = state(&bed);
-        bed.copier.to_device(&bed.memory, &[]).expect("nothing to do");
-        bed.copier.to_host(&bed.memory, &[segment(0, 0, 0)]).expect("nothing to do");
+        bed.copier.copy_to_device(&bed.memory, &[]).expect("nothing to do");
+        bed.copier.copy_to_host(&bed.memory, &[segment(0, 0, 0)]).expect("nothing to do");
         assert!(state(&bed) == before);
-        bed.copier.to_device(&bed.memory, &[segment(0, 0, DEVICE as u64)]).expect("all of it");
+        bed.copier.copy_to_device(&bed.memory, &[segment(0, 0, DEVICE as u64)]).expect("all of it");
         assert!(state(&bed).1 == bytes(true, DEVICE), "{by:?}");
     }
 }
@@ -113,16 +113,17 @@ fn a_list_that_is_not_right_is_refused_and_nothing_is_copied() {
             (segment(u64::MAX - 15, 0, 32), "of host memory"),
         ] {
             let error =
-                bed.copier.to_device(&bed.memory, &[good, bad]).expect_err("it is refused").to_string();
+                bed.copier.copy_to_device(&bed.memory, &[good, bad]).expect_err("it is refused").to_string();
             assert!(error.contains(why), "{error}");
-            bed.copier.to_host(&bed.memory, &[good, bad]).expect_err("and the other way");
+            bed.copier.copy_to_host(&bed.memory, &[good, bad]).expect_err("and the other way");
         }
-        let error = bed.copier.to_device(&bed.memory, &[good; 3]).expect_err("too many").to_string();
+        let error = bed.copier.copy_to_device(&bed.memory, &[good; 3]).expect_err("too many").to_string();
         assert!(error.contains("3 segments are more than 2"), "{error}");
-        let error = bed.copier.to_device(&other.memory, &[good]).expect_err("not its memory").to_string();
+        let error =
+            bed.copier.copy_to_device(&other.memory, &[good]).expect_err("not its memory").to_string();
         assert!(error.contains("another device"), "{error}");
         assert!(state(&bed) == before, "{by:?}");
-        bed.copier.to_device(&bed.memory, &[good]).expect("it can be used as before");
+        bed.copier.copy_to_device(&bed.memory, &[good]).expect("it can be used as before");
     }
 }
 
