@@ -31,7 +31,7 @@ pub struct Write {
     pub replicas: u32,
 }
 
-/// What a volume's permission entry says about writes.
+/// The part of a volume's permission entry that is about writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Entry {
     /// The last write lease granted.

@@ -113,7 +113,7 @@ impl Paths {
         self.list.len()
     }
 
-    /// What is to be done now. The runtime calls it again at [`Self::wakes_at`], or earlier.
+    /// The actions to take now. The runtime calls this again at [`Self::wakes_at`], or earlier.
     pub(crate) fn step(&mut self, now: Moment) -> Vec<Action> {
         let pause = now.saturating_sub(self.seen);
         let still = if pause >= self.pace.stood_still { pause } else { Duration::ZERO };

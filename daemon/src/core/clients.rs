@@ -383,7 +383,7 @@ fn foreign(caller: &Caller, id: ClientId) -> Failure {
     )
 }
 
-/// What the client of an earlier registration is told.
+/// The answer to a client of an earlier registration.
 fn gone(id: ClientId) -> Failure {
     Failure::new(
         PermissionDenied,

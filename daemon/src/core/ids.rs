@@ -90,7 +90,8 @@ impl Tombstones {
         self.own.push_back((now + TOMBSTONE_MS, entry));
     }
 
-    /// What SSDs remember of volumes that were gone before. The youngest count if there are too many.
+    /// Takes the SSDs' records of volumes that were deleted earlier. If there are too many, only the youngest
+    /// are kept.
     pub(super) fn recall(&mut self, now: u64, mut gone: Vec<GoneVolume>) {
         gone.sort_by_key(|gone| gone.age_ms);
         // Each SSD names the same volumes.
@@ -149,7 +150,7 @@ impl IdleDeletes {
         self.0.push_back(IdleDelete { until: now + TOMBSTONE_MS, id, name: name.into(), life });
     }
 
-    /// What the Delete with this id found, if it was one of these.
+    /// The result of the Delete with this id, if it is in the list.
     pub(super) fn find(&mut self, now: u64, id: RequestId, name: &str) -> Option<Option<(Vid, u32)>> {
         while self.0.front().is_some_and(|delete| delete.until <= now) {
             self.0.pop_front();

@@ -175,7 +175,7 @@ impl<F: Shake> Handshakes<F> {
         self.due.thread.register(cx.waker());
         loop {
             let Some(number) = self.due.turns().pop() else { return Poll::Pending };
-            // One that was closed takes no turn.
+            // A handshake that was closed takes no turn.
             let Some(handshake) = self.under_way.get_mut(&number) else { continue };
             // From here on a wake-up gives the handshake another turn.
             handshake.bell.is_due.store(false, Ordering::Release);

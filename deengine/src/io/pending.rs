@@ -67,7 +67,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 struct Client {
     identity: Identity,
-    /// Its controllers with commands pending, in the order of their turns.
+    /// The client's controllers with commands pending, in the order of their turns.
     controllers: Ring,
 }
 

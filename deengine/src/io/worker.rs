@@ -183,7 +183,7 @@ impl Worker {
         self.pending.len()
     }
 
-    /// What the end of a transport step does: commits the writes that have arrived.
+    /// As at the end of a transport step: commits the writes that have arrived.
     #[cfg(test)]
     pub(crate) fn end_step(&mut self) {
         self.commit_arrived(self.now);

@@ -88,7 +88,7 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
 enum Rule {
     /// The other SSD's, unless a client has written here since.
     Copy,
-    /// The one with the higher stamp: no copy serves (rule 17).
+    /// The copy with the higher stamp: no copy serves (rule 17).
     Merge,
     /// The other SSD's.
     Settle,

@@ -51,7 +51,7 @@ impl Data {
     }
 }
 
-/// What a command asks of the controller. The exchange fills in the command id. The queue fills in flags and
+/// A command's request to the controller. The exchange fills in the command id. The queue fills in flags and
 /// data pointer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ask {

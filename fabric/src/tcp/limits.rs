@@ -80,7 +80,7 @@ pub const FEW_ENTRIES: u32 = 512;
 // Each connection must be able to hold one frame and to have one transfer under way.
 const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 const _: () = assert!(FEW_BYTES > super::frame::MAX_FRAME && OUTBOX_BYTES <= HELD - HOST_HELD);
-// What an array may ask for at a time fits a client's outbox, with its headers.
+// All transfers that an array may request at a time fit a client's outbox, with their headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(HOST_QUEUE_PAIRS < HOST_NAMES && HOST_NAMES < 1 << 16);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);

@@ -27,9 +27,9 @@ use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the frames of one turn may cost. After that the other streams have their turn. The limit doubles with
-/// each successful response. It halves with each other response, and with each useless frame. So a client
-/// whose commands are refused gets the least, however many it sends.
+/// Limit of the cost of a turn's frames: at first, and at most. After that the other streams have their turn.
+/// The limit doubles with each successful response. It halves with each other response, and with each useless
+/// frame. So a client whose commands are refused gets the least, however many it sends.
 const LEAST_TURN: u32 = 4;
 const MOST_TURN: u32 = 128;
 /// Cost of a frame that reports something, of a Connect, and of a frame that is refused or dropped.

@@ -20,7 +20,7 @@ pub(super) const OUT: Span = Span::from_ms(450);
 /// Time from a lease's end until others may get it (`CoreConfig::drift_ms`).
 const FREE: Span = Span::from_ms(500);
 
-/// What happens when data of a write is late.
+/// The consequence when the data of a write becomes late.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
     Nothing,

@@ -76,7 +76,8 @@ struct Volume {
     asked: bool,
     /// Deletes that may delete it, and are not answered.
     deletes: u32,
-    /// It is deleted, or the operator called its copies lost: nothing is known of its blocks any more.
+    /// Whether the volume is deleted, or the operator gave its copies up. Then its blocks are not judged any
+    /// more.
     over: bool,
 }
 

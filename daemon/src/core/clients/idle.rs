@@ -98,8 +98,8 @@ impl Idle {
         self.kept.get(&connection).map_or(0, BTreeSet::len)
     }
 
-    /// Of the connection that keeps most ids without opens: their number, and the one whose last use is
-    /// longest ago.
+    /// For the connection that keeps most ids without opens: the number of these ids, and the least recently
+    /// used one.
     pub(super) fn most(&self) -> Option<(usize, ClientId)> {
         let &(count, connection) = self.counts.last()?;
         Some((count, self.kept.get(&connection)?.first()?.1))

@@ -194,7 +194,7 @@ impl Core {
     }
 
     /// A map that an earlier daemon proposed may have made an SSD a member of which the start had no answer.
-    /// It may also mean another SSD than the one that is there: that one is looked at.
+    /// The map may also mean another SSD than the one that answers. Then the daemon checks that SSD.
     fn ask_who_they_are(&mut self) {
         if self.map_of_voters().is_none() {
             return;

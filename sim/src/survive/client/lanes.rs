@@ -64,7 +64,7 @@ enum Lane {
     Waits { op: Op, at: Time, epoch: u64 },
 }
 
-/// What a client does to its volume.
+/// A client's work on its volume.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) life: Life,
@@ -74,7 +74,7 @@ pub(super) struct Work {
     pub(super) is_writer: bool,
     /// Requests that are still to begin.
     pub(super) left: u32,
-    /// Of a hundred requests so many are writes, of a hundred writes so many are zeroes, and so many FUA.
+    /// Percentage of writes among the requests, and of zeroes and of FUA among the writes.
     pub(super) mix: [u32; 3],
     /// A request of each batch of requests; the pause between two.
     pub(super) pause: Span,

@@ -63,9 +63,9 @@ enum State {
 /// News of a session for its client.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Its queues are there.
+    /// The session's queues are ready.
     Up,
-    /// They broke.
+    /// The session's queues broke.
     Down,
     Response(Cqe),
     Map(Arc<AnyMap>),
