@@ -68,7 +68,7 @@ pub struct ArrayConfig {
     pub manager_key: Option<Secret>,
     /// Whether the key replaces the one that this process's SSDs had before.
     pub replaces_key: bool,
-    /// What the daemon knows of how often each SSD was opened.
+    /// The daemon's record of how often each SSD was opened.
     pub openings: Arc<Openings>,
 }
 
@@ -254,7 +254,7 @@ impl Array {
     /// Stops the array; SSDs of this process are shut down in order.
     ///
     /// # Errors
-    /// What ended the daemon before, or an SSD that could not be shut down.
+    /// The error that ended the daemon before, or an SSD that could not be shut down.
     pub fn stop(mut self) -> Result<(), ArrayError> {
         let daemon = self.stop_daemon();
         self.listener = None;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An array of which one SSD cannot be used: its file is damaged, or an older image.
 //!
-//! In place of that SSD stands another one, in memory and empty. It takes connections and permission entries,
-//! so that clients and the daemon find all SSDs. It refuses every read and every write with `CopyUnusable`,
-//! whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have a copy there
-//! fail, since all copies acknowledge a write. Such writes succeed again only after a newer map leaves the
-//! SSD out (rule 1b of `docs/protocol-fleet.md`). Without such a map the SSD would come back without these
-//! writes, and not know that it lacks them. The damaged or older file stays as it is.
+//! An empty SSD in memory stands in for that SSD. It takes connections and permission entries, so that
+//! clients and the daemon find all SSDs. It refuses every read and every write with `CopyUnusable`, whose
+//! sentence names the remedy. Reads go to the other copies. Writes of blocks that have a copy there fail,
+//! since all copies acknowledge a write. Such writes succeed again only after a newer map leaves the SSD out
+//! (rule 1b of `docs/protocol-fleet.md`). Without such a map the SSD would come back without these writes,
+//! and not know that it lacks them. The damaged or older file stays as it is.
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;

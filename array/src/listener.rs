@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where clients of other processes come in: each accepted TCP stream is given to the engine with the fewest.
+//! Accepts clients of other processes: each accepted TCP stream goes to the engine with the fewest streams.
 //!
 //! ```text
 //!   accept -- no descriptor, no memory --> log once, wait 100 ms to 2 s, again
@@ -269,7 +269,8 @@ impl Accepting {
     }
 }
 
-/// Tells a client why it gets no place. It may hear it, or only that the stream has ended.
+/// Tells a client why it gets no place. The client may get this message, or only see that the stream has
+/// ended.
 fn turn_away(stream: TcpStream, why: NoPlace) {
     let end = match why {
         NoPlace::Full => End::TooMany,

@@ -17,7 +17,7 @@
 //!
 //! The daemon holds the numbers, too ([`gnstor_daemon::openings`]), in a file beside the data files. By that
 //! file an older image is found in an array of one SSD, and where all data files were rolled back together.
-//! What nothing can find: that file was rolled back with them.
+//! One case cannot be found: that file was rolled back together with the data files.
 //!
 //! Files that were made before numbers were drawn get a number at their next start ([`crate::unnumbered`]).
 

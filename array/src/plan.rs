@@ -15,7 +15,7 @@ pub const DEFAULT_BYTES: u64 = 1 << 30;
 /// SSDs of an array for which no number is named.
 pub const DEFAULT_SSDS: u16 = 4;
 
-/// What is asked of an SSD. A value that is not given is the file's, or the default.
+/// The requested properties of an SSD. If a value is not given, the file's value or the default is used.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Number in the array.

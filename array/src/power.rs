@@ -83,13 +83,13 @@ impl Powered {
         self.engines.as_ref().expect("they run").handle()
     }
 
-    /// No engine has been ended by a panic.
+    /// Whether no panic has ended an engine.
     pub fn is_running(&self) -> bool {
         self.engines.as_ref().is_some_and(TransportThreads::are_running)
     }
 
-    /// The SSDs serve nothing from here on, and say goodbye to the voters of their map. Returns when these
-    /// have heard it, or after 300 ms: the next map then waits for the leases of these SSDs.
+    /// Makes the SSDs serve nothing from now on, and say goodbye to the voters of their map. Returns when
+    /// these have heard it, or after 300 ms: the next map then waits for the leases of these SSDs.
     pub fn say_goodbye(&self) {
         let count = u16::try_from(self.ssds.len()).expect("at most 65,536 SSDs");
         let leave = move |engine: &mut RcTransport, now| {

@@ -19,8 +19,8 @@ fn contradict(one: &Entries, other: &Entries) -> bool {
     one.iter().any(|(vid, entry)| other.get(vid).is_some_and(|e| rank(e) == rank(entry) && e != entry))
 }
 
-/// Indexes of the SSDs that contradict the array. The array is the SSD that contradicts the fewest others, of
-/// several the first one, and all SSDs that agree with it. `None` contradicts nothing.
+/// Indexes of the SSDs that contradict the array. Picks the SSD with the fewest contradictions (the first, on
+/// a tie). It and all that agree with it are the array. `None` contradicts nothing.
 fn strangers(all: &[Option<Entries>]) -> Vec<usize> {
     let against = |one: &Entries| -> Vec<usize> {
         let of = |(place, other): (usize, &Option<Entries>)| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Accepted streams that no engine takes yet: all engines serve clients, and newcomers have had their part of
 //! the time. Hosts take turns, and the streams of a host keep their order. So a host with many streams delays
-//! another one by one stream. One whose peer goes meanwhile costs no engine anything.
+//! another one by one stream. A stream whose peer goes meanwhile costs no engine anything.
 
 use gnstor_base::turns::Turns;
 use gnstor_fabric::tcp::Wire;
@@ -46,7 +46,7 @@ impl WaitingStreams {
         self.waits.is_empty()
     }
 
-    /// The stream waits. Its listener's places bound how many there are.
+    /// Makes a stream wait. Its listener's places bound the number of waiting streams.
     pub(crate) fn wait(&mut self, registry: &Registry, wire: Wire, now: Instant) {
         let (host, descriptor) = (wire.host_address(), wire.descriptor());
         let number = self.waits.push(host, wire);
@@ -166,7 +166,7 @@ mod tests {
         let (mut third, mut fourth) =
             (waiting.next(poll.registry()).unwrap(), waiting.next(poll.registry()).unwrap());
         assert!(waiting.is_empty() && waiting.next(poll.registry()).is_none());
-        // What a peer said while it waited is there.
+        // Bytes that the peer sent while it waited are kept.
         assert_eq!(third.poll(), None);
         assert_eq!(fourth.poll(), Some(Frame::Close { conn: 7 }));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By what a client shows the daemon that its id is its own, also to a daemon that has not given it.
+//! The tag with which a client proves to any daemon, even a restarted one, that its id is its own.
 //!
 //! ```text
 //!   metadata of each gRPC call:   gnstor-client: ID SERIAL TAG        hexadecimal digits

@@ -63,7 +63,8 @@ impl Controller {
     /// Takes the host's reply. Returns DH-HMAC-CHAP_Success1, which proves the controller.
     ///
     /// # Errors
-    /// What is wrong; the run is over. [`Failure::Authentication`]: the host does not know the secret.
+    /// The fault in the reply; the run is over. [`Failure::Authentication`]: the host does not know the
+    /// secret.
     pub fn on_reply(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
         let State::Challenged { group } = std::mem::replace(&mut self.state, State::Ended) else {
             return Err(Failure::Message);

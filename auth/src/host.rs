@@ -92,7 +92,7 @@ impl Host {
     /// Takes the controller's challenge. Returns the reply, which challenges the controller in turn.
     ///
     /// # Errors
-    /// What is wrong with the challenge, or what the controller says is wrong; the run is over.
+    /// The fault in the challenge, or the fault that the controller reports; the run is over.
     pub fn on_challenge(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
         if !matches!(std::mem::replace(&mut self.state, State::Ended), State::Negotiated) {
             return Err(Failure::Message);

@@ -109,8 +109,8 @@ impl Secret {
         *mac(&self.bytes, &[b"GNStor fingerprint"]).first_chunk().expect("32 bytes")
     }
 
-    /// By what a device tells this manager key later without keeping it. `device` is the device's own id, so
-    /// two devices of one array keep different bytes.
+    /// The verifier by which a device later recognises this manager key without storing it. `device` is the
+    /// device's own id, so two devices of one array keep different bytes.
     pub fn verifier(&self, device: &[u8; 16]) -> [u8; KEY_BYTES] {
         mac(&self.bytes, &[VERIFIER, &[0], device])
     }

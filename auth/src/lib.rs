@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who speaks: the secrets of an array, and NVMe in-band authentication with DH-HMAC-CHAP.
+//! Proofs of identity: the secrets of an array, and NVMe in-band authentication with DH-HMAC-CHAP.
 //!
 //! ```text
 //!   manager key (one for each array; SSDs and daemon have it)

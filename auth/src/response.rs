@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) shared: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// Who responds, and to which challenge.
+/// The party that responds, and the challenge.
 #[derive(Clone, Copy)]
 pub(crate) struct Responder<'a> {
     /// The host; else the controller.

@@ -51,7 +51,7 @@ const THREADS: u32 = 256;
 /// On the CPU a warp a block, and few blocks a run: every lane has a stack.
 const THREADS_HOST: u32 = 32;
 const BLOCKS_HOST: usize = 16;
-/// What every offset and length is a multiple of: bytes that a thread copies at once.
+/// Bytes that a thread copies at once. Every offset and length is a multiple of this number.
 const ALIGN: u64 = 16;
 /// Resident kernels may leave no room for another kernel. Their own deadlines are shorter than this one.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -43,13 +43,13 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Whether an SSD that says `says` has an older image, where this is known of it.
+    /// Whether an SSD that reports `says` has an older image than the known number shows.
     pub fn shows_older(self, says: Self) -> bool {
         let is_another = says.start != self.start && says.start != 0 && self.start != 0;
         says.number < self.number || says.number == self.number && is_another
     }
 
-    /// Whether this is to be held in place of `held`.
+    /// Whether this number replaces `held`.
     fn is_newer(self, held: Self) -> bool {
         self.number > held.number || self.number == held.number && held.start == 0
     }
@@ -74,7 +74,7 @@ impl Openings {
     /// Numbers in this file, which is made with the first number.
     ///
     /// # Errors
-    /// A sentence: the file cannot be read, or is damaged. A file that is gone knows of nothing.
+    /// A sentence: the file cannot be read, or is damaged. A missing file holds no numbers.
     pub fn in_file(path: &Path) -> Result<Self, String> {
         let damaged = || {
             format!(
@@ -158,7 +158,7 @@ fn text_of(known: &BTreeMap<Uuid, Opened>) -> String {
     format!("{lines}sha256 {sum}\n")
 }
 
-/// `None`: it is damaged.
+/// The numbers in the file's text; `None` if that is damaged.
 fn parse(whole: &str) -> Option<BTreeMap<Uuid, Opened>> {
     let lines = whole.strip_prefix(HEAD)?.strip_prefix('\n')?;
     let known: BTreeMap<Uuid, Opened> =

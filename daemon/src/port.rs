@@ -31,7 +31,7 @@ const MAP_TRIES: u32 = 3;
 const MAP_ORDER: u64 = 1 << 16;
 const _: () = assert!(LIST_ENTRIES * ENTRY_BYTES == gnstor_fabric::admin::PIECE_BYTES);
 
-/// The way of the daemon to one SSD.
+/// How the daemon reaches one SSD.
 pub struct SsdPort {
     /// Index in the fleet map.
     pub index: u16,
@@ -132,7 +132,7 @@ pub struct Talk {
     command: Command,
     /// MAP GET: size of the buffer.
     room: usize,
-    /// MAP GET: how often it was asked.
+    /// MAP GET: number of tries.
     tries: u32,
     /// TERM TAKE: the answers so far.
     taking: voting::Taking,
@@ -257,8 +257,8 @@ impl Talk {
     }
 }
 
-/// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with
-/// that status.
+/// The refusal in a completion: the detail word if it agrees with the status, otherwise the first refusal
+/// with that status.
 pub(crate) fn refusal(cqe: &Cqe) -> Option<Refusal> {
     let status = Status(cqe.status_word());
     let named = Detail::from_dw0(cqe.dw0.get()).refusal().filter(|r| r.status() == status);
@@ -274,7 +274,7 @@ fn table(from: Vid, count: usize, data: &[u8]) -> Result<Answer, Answer> {
     for raw in data.chunks_exact(ENTRY_BYTES).take(count) {
         let entry =
             VolumeEntry::decode(raw).map_err(|e| Answer::Lost(format!("an entry of VOLUME LIST: {e}")))?;
-        // Paging goes on after the last entry, so only ascending entries guarantee that it ends.
+        // Paging goes on after the last entry, so only ascending entries guarantee an end.
         let lowest = entries.last().map_or(from.get(), |last| last.vid.get().saturating_add(1));
         if entry.vid.get() < lowest {
             return Err(Answer::Lost(

@@ -54,7 +54,7 @@ pub struct Ssd {
 }
 
 impl Ssd {
-    /// An SSD around a layer that serves; its permission table is what the metadata holds.
+    /// Makes an SSD around an opened translation layer. The permission table comes from the metadata.
     pub(crate) fn around(config: SsdConfig, opened: gnstor_ftl::OpenedFtl) -> Result<Self, SsdError> {
         let gnstor_ftl::OpenedFtl { ftl, metadata, boot } = opened;
         let protected = config.preset.power_protected;
@@ -158,7 +158,7 @@ impl Ssd {
         self.table.leave_unchecked();
     }
 
-    /// The translation layer, to ask how it is.
+    /// The translation layer, for reports.
     #[inline]
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
@@ -377,14 +377,14 @@ pub(crate) struct Push {
     pub(crate) sum: Option<u32>,
 }
 
-/// What the transfers of a command came to.
+/// The outcome of a command's transfers.
 struct Moved {
     vid: u16,
     failure: Option<Refused>,
     pushed_bytes: u32,
 }
 
-/// A command that began to wait during a step is looked at again so soon.
+/// How soon after a step a command that began to wait in it is checked again.
 const SOON: Span = Span::from_ns(1_000);
 
 /// The refusal of a command whose transfer failed.

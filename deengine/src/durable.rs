@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power on, power off: making an SSD, opening one from its file, and what of the permission table
-//! survives.
+//! Power on and power off: makes an SSD, opens one from its file, and restores the permission table.
 //!
 //! ```text
 //!   VOLUME ADD, CHMOD, DELETE, MAP SET --written through, in two places--> metadata --> completion (rule 3)
@@ -207,7 +206,7 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// What a data file holds.
+    /// Describes the SSD in a data file.
     ///
     /// # Errors
     /// [`SsdError`]: no such file, not a data file, in use.
@@ -270,7 +269,7 @@ impl Ssd {
         self.admin.volumes().metadata().lost().iter().filter(is_of_table).count()
     }
 
-    /// A change that has begun ends on the disk. No command waits for it any more.
+    /// Waits until changes that have begun are on the disk. No command waits for them any more.
     fn finish_changes(&mut self) {
         if let Err(error) = self.admin.volumes_mut().metadata_mut().finish() {
             tracing::warn!("a change of the metadata was not acknowledged and is not kept: {error}");

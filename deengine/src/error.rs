@@ -29,8 +29,8 @@ pub enum SsdError {
 }
 
 impl SsdError {
-    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would
-    /// not help.
+    /// Whether the content of the file or of the system area cannot be used. Another argument, or room on the
+    /// disk, would not help.
     pub fn is_damage(&self) -> bool {
         let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
         match self {

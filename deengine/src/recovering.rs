@@ -11,7 +11,7 @@ use gnstor_proto::status::{Detail, Refusal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Most queues at a time: who connects while an SSD recovers is to come back anyway.
+/// Most queues at a time. A host that connects while an SSD recovers must come back later anyway.
 const MAX_QUEUES: usize = 4096;
 
 /// Answers for an SSD that is not up yet. It needs no memory of the SSD's.

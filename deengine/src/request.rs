@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the bytes of a capsule to a request that may be looked at: the first step of the pipeline.
+//! Turns the bytes of a capsule into a well-formed request: the first step of the pipeline.
 
 use gnstor_base::controller::Remote;
 use gnstor_proto::fabrics::Identity;
@@ -32,7 +32,7 @@ pub struct Submission<'a> {
 pub struct Refused {
     /// Why.
     pub refusal: Refusal,
-    /// The map or lease epoch that the refusal speaks of, else 0.
+    /// The map or lease epoch that the refusal is about; 0 if there is none.
     pub epoch: u32,
 }
 

@@ -31,7 +31,7 @@ pub enum ChannelError {
     /// No completion before the deadline.
     #[error("{what} did not answer within {after:?}")]
     Timeout {
-        /// The event that did not come.
+        /// The event that the caller waited for.
         what: String,
         /// Length of the wait.
         after: Duration,
@@ -44,14 +44,13 @@ pub enum ChannelError {
         /// What happened, such as the completion's syndrome.
         cause: String,
     },
-    /// The controller answers but is not ready, for example while it recovers. Later it will be.
+    /// The controller answers but is not ready yet, for example while it recovers.
     #[error("{peer} is not ready: it recovers")]
     NotReady {
         /// Name of the other end.
         peer: String,
     },
-    /// Its hosts hold all queues that the SSD gives out, or as many as it gives to one host. Later there may
-    /// be room.
+    /// The SSD's hosts hold all its queues, or this host holds its quota. Later there may be room.
     #[error("{peer} has no room for another queue: hosts hold all that it gives out; try again later")]
     Full {
         /// Name of the other end.

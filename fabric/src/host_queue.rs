@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 pub use authentication::Credentials;
 pub use pair::{Completion, HostQp, MAX_DATA, SsdPath};
 
-/// A longer time from one look at a queue to the next: this process was stopped, or its machine.
+/// If more time passes between two checks of a queue, this process or its machine was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 
 /// One admin queue to one controller.
@@ -28,7 +28,7 @@ pub struct HostQueue {
     cntlid: u16,
     broken: Option<String>,
     host: Host,
-    /// What proves the controller's I/O queues; none where the SSD asks for no proof.
+    /// The session that makes proofs for the controller's I/O queues; none where the SSD asks for no proof.
     session: Option<Session>,
     /// Completions of other commands, which came during a wait for one command.
     others: Vec<Cqe>,
@@ -204,7 +204,7 @@ impl HostQueue {
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     fn wait(&mut self, asked: &Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
         let start = Instant::now();
-        // Time in which this thread did not run is no silence of the peer.
+        // Time in which this thread did not run does not count as silence of the peer.
         let (mut seen, mut stopped) = (start, Duration::ZERO);
         let is_late = || {
             let pause = seen.elapsed();
@@ -259,8 +259,8 @@ impl HostQueue {
         }
     }
 
-    /// Sending through [`AdminQueue`] wakes the transport's thread no more: the owner of many queues wakes it
-    /// once for all that it has sent.
+    /// From now on, sending through [`AdminQueue`] does not wake the transport's thread. The owner of many
+    /// queues wakes it once after all its sends.
     pub fn ring_later(&mut self) {
         self.pair.ring_later();
     }

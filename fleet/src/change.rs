@@ -33,7 +33,7 @@ pub enum Unchanged {
     Lossy,
     /// The incarnation is not the one in the map, or was dropped before.
     Incarnation,
-    /// An absent SSD with a copy is missing: it may have what others lack.
+    /// An absent SSD with a copy is missing: it may have blocks that others lack.
     Incomplete,
     /// The map has more SSDs than the rules know.
     TooMany,
@@ -46,7 +46,7 @@ impl Map {
         Self { term, epoch: self.epoch + 1, ..self.clone() }
     }
 
-    /// The same places in the next epoch: once it is decided, no map of an earlier term can be.
+    /// The same places in the next epoch. Once this map is decided, no map of an earlier term can be.
     #[must_use]
     pub fn again(&self, term: Term) -> Self {
         self.next(term)
@@ -55,7 +55,7 @@ impl Map {
     /// As [`Self::lose_all`], of one SSD.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where the SSD has nothing to lose.
+    /// [`Unchanged::NoPlace`] if the places would stay the same.
     pub fn lose(&self, ssd: SsdId, fewest: u8, term: Term) -> Result<Self, Unchanged> {
         self.lose_all(SsdSet::EMPTY.with(ssd), fewest, term)
     }
@@ -67,7 +67,7 @@ impl Map {
     /// is back.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] if they have nothing to lose.
+    /// [`Unchanged::NoPlace`] if the places would stay the same.
     pub fn lose_all(&self, lost: SsdSet, fewest: u8, term: Term) -> Result<Self, Unchanged> {
         if lost.iter().any(|ssd| self.ssd(ssd).is_none()) {
             return Err(Unchanged::Unknown);
@@ -106,10 +106,10 @@ impl Map {
     }
 
     /// The map after an absent SSD is back with the content that it had: it serves again. An SSD whose copies
-    /// were called lost has none that serves, and may be back with a later content.
+    /// were given up has no serving place, and may come back with a later content.
     ///
     /// # Errors
-    /// [`Unchanged::Lossy`] if its incarnation is another one.
+    /// [`Unchanged::Lossy`] if the SSD's incarnation is not the one in the map.
     pub fn back(&self, ssd: SsdId, incarnation: Incarnation, term: Term) -> Result<Self, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
         if known.state != SsdState::Absent {
@@ -184,7 +184,7 @@ impl Map {
 
 impl Row {
     /// Empties the places of these SSDs. Serving ones of the last copy stay, and so do filling ones if no
-    /// copy serves. Returns the SSDs with such copies.
+    /// copy serves. Returns the SSDs with the last copies.
     fn lose(&mut self, lost: SsdSet, absent: SsdSet, fewest: u8) -> SsdSet {
         if self.members().common(lost).is_empty() {
             return SsdSet::EMPTY;
@@ -226,7 +226,7 @@ pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation
     if known.state == SsdState::Out && own == known.incarnation { own + 1 } else { own }
 }
 
-/// What a holder of a write lease says of an SSD that is to get a place.
+/// A lease holder's report about an SSD that is to get a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HolderState {
     /// The holder has a queue pair to that SSD.

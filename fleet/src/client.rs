@@ -18,12 +18,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// A write is sent.
+    /// A write that is being sent.
     pub fn new(stamp: Stamp, epoch: Epoch) -> Self {
         Self { stamp, epoch, has_it: SsdSet::EMPTY }
     }
 
-    /// The client has a newer map: the request starts over, with the same stamp.
+    /// Starts the request over under a newer map, with the same stamp.
     pub fn restart(&mut self, epoch: Epoch) {
         *self = Self::new(self.stamp, epoch);
     }

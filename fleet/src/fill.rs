@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One block of a filling place (rule 13, decision 57): what a client's write and a copy of the group's first
-//! do to it. One comparison of each block is enough.
+//! One block of a filling place (rule 13, decision 57): the effects of a client's write, and of a copy from
+//! the group's first. One comparison of each block is enough.
 //!
 //! ```text
 //!   earlier life --a client's write or TRIM, or the comparison--> current
@@ -34,8 +34,8 @@ impl Filling {
         applies
     }
 
-    /// Judges a copy of the first, or that none was needed. Returns whether reads find something else from
-    /// now on. The copy is judged when it is applied, as a write may have come since the comparison. The
+    /// Applies a copy of the first, or notes that none was needed. Returns whether reads find other content
+    /// from now on. The copy is judged when it is applied, as a write may have come since the comparison. The
     /// stamp of a tombstone is kept as well.
     pub fn copy(&mut self, theirs: Held) -> bool {
         let before = self.held;
@@ -57,8 +57,8 @@ impl Filling {
         !before.reads_as(self.held)
     }
 
-    /// A settle compares the block with the first's, whatever the stamps are; whether what is read changes. A
-    /// block of a place that serves is current.
+    /// A settle makes the block equal to the first's, whatever the stamps are. Returns whether reads find
+    /// other content. A block of a serving place is current.
     pub fn settle(&mut self, first: Held) -> bool {
         let changes = settles(self.held, first);
         if changes || !self.is_current {
@@ -75,7 +75,7 @@ pub fn settles(own: Held, first: Held) -> bool {
     !own.reads_as(first)
 }
 
-/// What the first answers for a block. A TRIM whose stamp it still knows is a tombstone. Without that, a late
+/// The first's answer for a block. A TRIM whose stamp it still knows is a tombstone. Without that, a late
 /// write below the TRIM stays on the SSD that fills.
 pub fn listed(held: Option<Held>, last: Option<Stamp>) -> Held {
     match (held, last) {

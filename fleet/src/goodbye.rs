@@ -17,12 +17,12 @@ use crate::set::SsdSet;
 use crate::{Opening, SsdId, Uuid, opening};
 use alloc::collections::BTreeMap;
 
-/// The goodbyes that a voter has heard since it started. One that it has forgotten only makes a map wait.
+/// The goodbyes that a voter has heard since it started. A forgotten goodbye only makes a map wait.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Goodbyes(BTreeMap<SsdId, (Opening, Uuid)>);
 
 impl Goodbyes {
-    /// An SSD says goodbye. The voter has checked that it speaks for itself.
+    /// Notes an SSD's goodbye. The voter has checked that the SSD itself sent it.
     pub fn heard(&mut self, ask: &LeaseAsk) {
         // The number of a substitute belongs to no content.
         if ask.opening != opening::STANDS_IN {

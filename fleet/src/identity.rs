@@ -11,8 +11,8 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Whether it gets its id: on every member of the map its old queues are gone. A command that an old
-    /// queue still carried would pass as one of the new process.
+    /// Whether the client gets its id back: every member of the map has ended its old queues. A command that
+    /// an old queue still carried would pass as one of the new process.
     pub fn may_have_its_id(self, members: SsdSet) -> bool {
         members.is_subset_of(self.ended)
     }

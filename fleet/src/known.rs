@@ -11,8 +11,8 @@ use gnstor_proto::placement::{AnyMap, Rows};
 /// Maps of format 2 name no array: every array is this one. No array of format 3 is.
 pub const NO_ARRAY: ArrayId = ArrayId([0; 16]);
 
-/// A fleet map of either format. What format 2 does not say is answered so that nothing is granted by
-/// mistake. An SSD is named by its index in the map.
+/// A fleet map of either format. If format 2 lacks a property, the answer is the one with which nothing is
+/// granted by mistake. An SSD is named by its index in the map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known(Arc<AnyMap>);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a daemon makes of the voters' answers: it is elected, and it brings one map after another to
-//! activation.
+//! How a daemon uses the voters' answers: they elect it, and they decide one map after another.
 //!
 //! ```text
 //!   Candidate --majority of promises--> Lead { active, again } --Round: held by a majority--> wait, active
@@ -67,7 +66,7 @@ impl<M: FleetView> Candidate<M> {
         }
     }
 
-    /// The daemon leads, once a majority of the voters of the newest active map has granted the term.
+    /// The leadership, once a majority of the voters of the newest active map has granted the term.
     pub fn elected(&self) -> Option<Lead<M>> {
         let active = self.active.clone()?;
         if !self.granted.is_majority_of(active.voters()) {
@@ -98,7 +97,7 @@ impl<M: FleetView> Round<M> {
         Self { map, held_by: SsdSet::EMPTY, decided_at: None, goodbyes: BTreeMap::new() }
     }
 
-    /// A voter holds the map. `voters` are those of the active map.
+    /// Notes that a voter holds the map. `voters` are the voters of the active map.
     pub fn held(&mut self, voter: SsdId, voters: SsdSet, now: u64) {
         self.held_by = self.held_by.with(voter);
         if self.decided_at.is_none() && self.held_by.is_majority_of(voters) {
@@ -106,7 +105,7 @@ impl<M: FleetView> Round<M> {
         }
     }
 
-    /// A voter that holds the map has heard the goodbyes of these SSDs.
+    /// Notes that a voter that holds the map has heard the goodbyes of these SSDs.
     pub fn heard_goodbyes(&mut self, voter: SsdId, of: SsdSet) {
         for ssd in of.iter() {
             let heard = self.goodbyes.entry(ssd).or_insert(SsdSet::EMPTY);

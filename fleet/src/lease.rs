@@ -42,7 +42,7 @@ pub struct LeaseAsk {
     pub uuid: Uuid,
 }
 
-/// An SSD that has asked.
+/// A lease request under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Asking {
     /// The question of the SSD.
@@ -80,8 +80,8 @@ impl Asking {
     }
 
     /// The lease that the answers give; `None` without a majority, or if the SSD's content has changed since
-    /// the question. A newer map does not matter: the voters answered for the older one, and so agreed to
-    /// less.
+    /// the question. A newer map does not matter: the voters agreed to a lease under the older map, which
+    /// allows less.
     pub fn lease(&self, voters: SsdSet, incarnation: Incarnation, timing: Timing) -> Option<Lease> {
         let same = self.ask.incarnation == incarnation;
         (same && self.yes.is_majority_of(voters)).then_some(Lease { until: self.asked_at + timing.lease })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The map of one epoch, as far as the rules look at it.
+//! The map of one epoch, with the properties that the rules use.
 //!
 //! ```text
 //!   ssds   0: in,  incarnation 1, shrunk at 0      row 0   [serving 0] [serving 1]   first: 0
@@ -161,13 +161,13 @@ impl Map {
         row.members().iter().any(|ssd| self.ssd(ssd).is_none_or(|ssd| ssd.state == SsdState::Absent))
     }
 
-    /// A place of the group is on an SSD that is full.
+    /// Whether a place of the group is on a full SSD.
     pub fn is_full(&self, row: &Row) -> bool {
         row.members().iter().any(|ssd| self.ssd(ssd).is_some_and(|ssd| ssd.state == SsdState::Full))
     }
 }
 
-/// What voters and leaders look at in a map, so that the map of the wire and this one serve alike.
+/// The properties of a map that voters and leaders use. Both the map of the wire and this one have them.
 pub trait FleetView: Clone + PartialEq {
     /// The array.
     fn array(&self) -> ArrayId;
@@ -178,7 +178,7 @@ pub trait FleetView: Clone + PartialEq {
     /// The last epoch that took a place from the SSD or called it absent; `None` where the map does not name
     /// the SSD.
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch>;
-    /// Whether the SSD at that index is the one with this uuid. It is if either of them states no uuid.
+    /// Whether the SSD at that index has this uuid. True, too, if the map or the caller states no uuid.
     fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool;
     /// The SSDs that lose a place in this map: it takes effect only when their leases are over.
     fn deprived(&self) -> SsdSet;

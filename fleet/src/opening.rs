@@ -7,8 +7,8 @@
 //!                        asks with 6 --- 6 is durable in each voter that says yes: the lease
 //!   older image: 4       asks with 4 --- voters know 6: it is an older image
 //! ```
-//! * An SSD asks with the number that its content has, before it raises it. So an older image cannot catch
-//!   up by starting often: the number rises only when a majority has said that none is behind.
+//! * An SSD sends the number in its content before it raises that number. It raises the number only after a
+//!   majority has confirmed it. So an older image cannot catch up by starting often.
 //! * The number is durable in the SSD before a voter hears it. So a cut leaves no SSD behind what voters
 //!   know.
 //! * An SSD serves only when a majority knows a number that no earlier image of it has.

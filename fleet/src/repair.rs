@@ -52,8 +52,8 @@ impl Held {
 }
 
 /// Scrub (rule 13): whether an SSD's copy is replaced by a peer's. Both serve, and no write is in progress.
-/// Each SSD has read its copy and says whether it matches its own sum: one that does not never replaces
-/// another. Of equal stamps with different sums the first's is right.
+/// Each SSD has read its copy and says whether it matches its own sum. A copy that does not match never
+/// replaces another. Of equal stamps with different sums the first's is right.
 pub fn scrubs(
     (own, own_is_good): (Held, bool),
     (peer, peer_is_good): (Held, bool),

@@ -9,7 +9,7 @@ use gnstor_proto::slba::Stamp;
 /// Why a group is not salvaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsalvaged {
-    /// A copy that has lost nothing is there, or is awaited, so that one must serve.
+    /// A copy that has lost nothing is there or may return. That copy must serve.
     HasGoodCopy,
     /// Former serving members are missing. One of them may have what the others lost.
     Missing(SsdSet),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether an SSD carries out a read or a write: its part of rules 1, 2, 7a and 8.
+//! Whether an SSD carries out a read or a write: the SSD's part of rules 1, 2, 7a and 8.
 
 use crate::change::min_copies;
 use crate::map::{Map, Place, Row, SsdState};
@@ -7,7 +7,7 @@ use crate::{Epoch, Incarnation, Refused, SsdId};
 use gnstor_proto::slba::Stamp;
 use gnstor_proto::vendor::MAX_REPLICAS;
 
-/// An SSD as it judges.
+/// The state by which an SSD judges a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing<'a> {
     /// The newest active map that it knows.
@@ -31,12 +31,12 @@ pub struct Write {
     pub replicas: u32,
 }
 
-/// What a volume's permission entry says about writes.
+/// The part of a volume's permission entry that is about writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Entry {
     /// The last write lease granted.
     pub lease_epoch: u32,
-    /// The lease has not been taken back.
+    /// Whether the volume has a writer, whose lease was not taken back.
     pub has_writer: bool,
     /// The lease ended uncleanly, and the volume is not settled.
     pub unsettled: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one voter grants. The map of an epoch is one decision of Paxos with the voters as acceptors.
+//! The grants of one voter. The map of an epoch is one decision of Paxos with the voters as acceptors.
 //!
 //! ```text
 //!   TERM TAKE (term, instance)   phase 1: no lower term is heard from here on; answers what is held

@@ -17,7 +17,7 @@ use gnstor_proto::placement::map3::{FleetMap3, Incoming3, Place3, Row3, Ssd3, St
 const NO_PLACE: u8 = u8::MAX;
 
 impl Map {
-    /// What the rules look at; `None` where the map has more SSDs than the rules know.
+    /// The map in the form of the rules; `None` if the map has more SSDs than the rules know.
     pub fn of(map: &FleetMap3) -> Option<Self> {
         if map.ssds.len() > usize::from(MAX_SSDS) {
             return None;

@@ -32,7 +32,7 @@ pub const GN_NO_REPLICA: u32 = 0x0040_0000;
 pub const GN_BUSY: u32 = 0x0080_0000;
 pub const GN_NO_AGENT: u32 = 0x0100_0000;
 
-/// Of a volume: its requests wait for another map through refusals because of the map.
+/// Flag of a volume: if an SSD refuses its requests because of the map, they wait for another map.
 pub const FOLLOWS_REFUSALS: u8 = 1;
 /// Requests of the volume wait through broken queue pairs, too.
 pub const FOLLOWS_BROKEN: u8 = 2;

@@ -41,7 +41,7 @@ const _: () = assert!(mlx5::WQEBB == SEND_BYTES as u64 && VAIN_ENTRIES >= 2 * VA
 const LOOK: Duration = Duration::from_micros(500);
 /// Longest wait for each step.
 const STEP: Duration = Duration::from_secs(2);
-/// What an executor has been handed is in the device's memory after this, while the agent runs.
+/// Time after which an executor's messages are in device memory, while the agent runs.
 const DELIVERED: Duration = Duration::from_millis(200);
 
 /// Address of the SSD, and the data of its Connect.
@@ -55,7 +55,7 @@ pub(crate) struct ConnectTarget {
 /// Why a queue pair was not made anew.
 #[derive(Debug)]
 pub(crate) enum NotMade {
-    /// Something of the old queue pair has not ended yet.
+    /// The old queue pair has not ended completely yet.
     Later,
     /// Impossible while this kernel runs. The next launch makes all queue pairs anew.
     NextLaunch(String),
@@ -257,7 +257,7 @@ impl Channel {
         self.memory.publish(doorbell, value)
     }
 
-    /// The SSD's answer, as far as it is in the device's memory.
+    /// The SSD's answer, if it is in device memory already.
     fn answer(&self, queue: usize) -> Option<Cqe> {
         let depth = self.layout.depth as usize;
         let at = self.layout.queue_at(queue) + abi::SQ_AT + depth * abi::RECV_AT_EACH;

@@ -21,10 +21,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Queue id of a channel's queues: one I/O queue per SSD and session.
 pub(crate) const QID: u16 = 1;
-/// Of a channel's keys, those of its own memory come first: queues and pool.
+/// Number of keys for the channel's own memory, queues and pool. They come first among its keys.
 const OWN_KEYS: usize = 2;
 
-/// A range of 4 GiB: its words are 256 KiB.
+/// Most blocks of a pool, a range of 4 GiB. Their words take 256 KiB.
 const POOL_MOST: u32 = 1 << 16;
 
 /// Whether a completion guarantees nothing about its data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts
@@ -64,7 +64,7 @@ pub struct Channel {
     pub(crate) renewing: Mutex<()>,
 }
 
-/// What a channel has at the HCA. It is replaced when the channel connects anew.
+/// A channel's objects at the HCA. They are replaced when the channel reconnects.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     /// Completion queue and first queue pair; `None` if they could not be replaced.
@@ -83,7 +83,7 @@ pub(crate) struct Life {
     pub(crate) answered: [bool; 2],
     /// Tries that have failed, and whose completions the device may not have taken yet.
     pub(crate) vain: u32,
-    /// What the HCA does with the set that is not in use is not known.
+    /// Whether the HCA's state of the unused set is unknown.
     pub(crate) stuck: bool,
 }
 

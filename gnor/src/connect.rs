@@ -190,7 +190,8 @@ impl Channel {
         let layout = &self.layout;
         let _alone = self.renewing();
         self.destroy_queues()?;
-        // What queue pairs and doorbells say is of the old ones. The lists of waiting commands lie between.
+        // Queue pairs and doorbells still have the state of the old connections. The lists of waiting
+        // commands lie between them.
         self.memory.write(layout.qps, &vec![0; layout.parked - layout.qps])?;
         self.memory.write(layout.per_ssd, &vec![0; layout.pool_words - layout.per_ssd])?;
         let made = self.create_queues()?;

@@ -64,7 +64,7 @@ impl Growth {
         if self.most > POOL_BLOCKS { self.device_words } else { 0 }
     }
 
-    /// Answers what the device has asked for since the last time. Returns whether the pool has grown.
+    /// Answers the device's requests since the last call. Returns whether the pool has grown.
     pub fn answer(&self) -> bool {
         let asked = self.words.word32(offset_of!(PoolHost, asked) as u64).load(Ordering::Acquire);
         if asked <= self.blocks() || asked <= self.refused.load(Ordering::Relaxed) {

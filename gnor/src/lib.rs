@@ -11,7 +11,7 @@
 //!                                                                    complete.cuh  completion queue
 //!                                                                    pool.cuh      buffers
 //! ```
-//! What the CPU does here happens once per channel. No I/O passes through it.
+//! The CPU does its part once per channel. No I/O passes through it.
 
 pub mod abi;
 mod anew;

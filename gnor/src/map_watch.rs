@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a client asks which part for the fleet map. A state machine without I/O, clock or thread, as
-//! [`Paths`](crate::paths::Paths): times are arguments, questions come out, answers go in.
+//! Decides when a client asks an SSD or the daemon for the fleet map. A state machine without I/O, clock or
+//! thread, as [`Paths`](crate::paths::Paths): times are arguments, questions come out, answers go in.
 //!
 //! ```text
 //!   calm --an SSD lost, a refusal, a newer epoch heard of--> urgent --a second without news--> calm
@@ -10,7 +10,8 @@
 //!   a newer epoch is known of --the whole map--> taken: this is the map in use
 //!                              '--not within half a second--> the daemon is asked, too
 //! ```
-//! Questions go to the SSDs in turn. An SSD that is behind says an old epoch, and the next one is asked soon.
+//! Questions go to the SSDs in turn. An SSD that is behind reports an old epoch. Then the client soon asks
+//! the next SSD.
 
 use crate::paths::Moment;
 use std::time::Duration;
@@ -48,11 +49,11 @@ pub enum Taken {
     Epoch(u64),
     /// The client cannot use the map of this epoch, and needs a newer one.
     Unfit(u64),
-    /// Nothing came, it was unusable, or its turn has not come yet.
+    /// No map came, the map was unusable, or its turn has not come yet.
     Nothing,
 }
 
-/// The epoch in use, and what the client knows of newer ones.
+/// The epoch in use, and the client's knowledge of newer ones.
 #[derive(Debug)]
 pub(crate) struct MapWatch {
     rhythm: Rhythm,

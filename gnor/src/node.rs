@@ -15,10 +15,11 @@ use std::time::Duration;
 /// A GPU node.
 #[derive(Debug)]
 pub struct Node {
-    /// The first of them has the queue pairs in host memory, and the links to SSDs elsewhere.
+    /// A handle on the first engine. That one has the queue pairs in host memory, and the links to SSDs
+    /// elsewhere.
     engine: TransportHandle,
     hca: AgentHca,
-    /// The engine that each pair of rings ends at, and its name for that end.
+    /// For each ring pair: the transport that serves it, and its executor id there.
     rings: Vec<(TransportHandle, ExecutorId)>,
     soft: ExecutorId,
     channels: AtomicUsize,
@@ -187,7 +188,7 @@ impl Node {
         Ok(Connection { line: Arc::new(Lifeline { engine, id: id.ok_or_else(none)? }) })
     }
 
-    /// Has the HCA begin anew in the queues of this queue pair, which has no connection. The answer comes
+    /// Resets this queue pair's queue state in the HCA. The queue pair has no connection. The answer comes
     /// while a kernel runs.
     pub(crate) fn begin_anew(&self, queue: IoQueue) -> Result<mpsc::Receiver<()>, NodeError> {
         let IoQueue { ring, qpn, .. } = queue;

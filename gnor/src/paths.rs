@@ -27,7 +27,7 @@ pub(crate) struct Pace {
     pub(crate) rest: Duration,
     /// The longest rest.
     pub(crate) most_rest: Duration,
-    /// Two steps that are so far apart: this process stood still, and its peers were not silent.
+    /// If two steps are this far apart, this process stood still. Its peers then do not count as silent.
     pub(crate) stood_still: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Paths {
         Self { pace, redials, list: list.collect(), seen: Moment::ZERO }
     }
 
-    /// The array has an SSD of this number from now on. It is dialled at once.
+    /// Notes that the array has an SSD of this number from now on. It is dialled at once.
     pub(crate) fn occupy(&mut self, now: Moment, ssd: usize) {
         if let Some(path) = self.list.get_mut(ssd).filter(|path| path.state == State::Vacant) {
             path.state = State::Away { dial_at: Some(now) };
@@ -113,7 +113,7 @@ impl Paths {
         self.list.len()
     }
 
-    /// What is to be done now. The runtime calls it again at [`Self::wakes_at`], or earlier.
+    /// The actions to take now. The runtime calls this again at [`Self::wakes_at`], or earlier.
     pub(crate) fn step(&mut self, now: Moment) -> Vec<Action> {
         let pause = now.saturating_sub(self.seen);
         let still = if pause >= self.pace.stood_still { pause } else { Duration::ZERO };
@@ -165,7 +165,7 @@ impl Paths {
         self.list.iter().filter_map(one).min()
     }
 
-    /// A dial has led to an SSD: there is a path, which is not in use.
+    /// Notes that a dial has reached an SSD. The new path is not in use yet.
     pub(crate) fn reached(&mut self, now: Moment, ssd: usize) {
         let (rest, ask_at) = (self.pace.rest, now + self.pace.heartbeat);
         let path = &mut self.list[ssd];

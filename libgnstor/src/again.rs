@@ -9,9 +9,9 @@
 //!                  ^                                                   v
 //!                  '----------- sent again, same stamps <------ new queue pairs
 //! ```
-//! This is between launches, for all queue pairs at once. Beside a kernel that runs, the session has one made
-//! anew (gnor/src/anew.rs). The kernel's requests wait for that, for a fleet map that leaves the SSD out, or
-//! until their deadline.
+//! This module works between launches, on all queue pairs at once. While a kernel runs, the session recreates
+//! single queue pairs (gnor/src/anew.rs). The kernel's requests wait for that, for a fleet map that leaves
+//! the SSD out, or until their deadline.
 
 use crate::client::Client;
 use crate::error::Error;
@@ -20,14 +20,13 @@ use crate::transfer::{Again, Transfers};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Wait};
 use std::time::{Duration, Instant};
 
-/// Commands in flight on queue pairs that were cut end in less time than this.
+/// Longest time until commands in flight on cut queue pairs have ended.
 const FLUSHED: Duration = Duration::from_secs(2);
-/// Shortest time for a try. With less it fails even if an SSD answers.
+/// Shortest time for a try. A shorter try fails even if an SSD answers.
 const LEAST: Duration = Duration::from_millis(200);
-/// While requests wait without a thread, a call that waits to connect anew looks so often whether they are
-/// drained.
+/// Interval at which a call that waits to reconnect checks whether requests without a thread are drained.
 const DRAINED: Duration = Duration::from_millis(20);
-/// A call that needs no lost SSD tries again after this where a try failed.
+/// Pause after a failed try, for calls that need no lost SSD.
 const PAUSE: Duration = Duration::from_secs(2);
 
 impl Client {
@@ -117,7 +116,7 @@ impl Again for Client {
     fn note_broken(&self, _: &Transfers) -> Result<(), String> {
         let broken = self.channel.broken().map_err(|e| e.to_string())?;
         for ssd in (0..broken.len()).filter(|&ssd| broken[ssd]) {
-            // A found one has a new path, which no queue pair uses yet.
+            // A found SSD has a new path, which no queue pair uses yet.
             if self.session.is_up(ssd) {
                 self.session.lose(ssd, "its queue pair is broken");
             }

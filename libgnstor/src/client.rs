@@ -106,7 +106,7 @@ pub struct Client {
     pub(crate) last_failure: Mutex<Option<Instant>>,
 }
 
-/// The SSDs of a map. The list may have one more, that joins.
+/// The SSDs of a map. The daemon's list may also have an SSD that is joining.
 fn of_map(map: &AnyMap, list: Vec<gnstor_proto::grpc::Ssd>) -> Result<Vec<SsdInfo>, Error> {
     if list.len() < map.count() {
         let (named, listed) = (map.count(), list.len());

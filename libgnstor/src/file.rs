@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 use zerocopy::IntoBytes;
 
-/// A daemon that changes the map by itself has dropped an SSD by then.
+/// How long an open is retried: long enough for the daemon to drop a dead SSD.
 const DROPPED: Duration = Duration::from_secs(3);
-/// Between two calls of an open that is tried again.
+/// Pause between two tries of an open.
 const REST: Duration = Duration::from_millis(100);
 
 /// The argument of a kernel: `gn::file` of `gnstor/gnstor.cuh`, by value.
@@ -52,8 +52,8 @@ pub struct File {
 }
 
 impl Client {
-    /// Opens a volume. When this returns, every SSD knows the rights. An array that changes its map by itself
-    /// is asked again for up to 3 s where an SSD has just gone.
+    /// Opens a volume. When this returns, every SSD knows the rights. If an SSD has just failed, the open is
+    /// retried for up to 3 s, where SSDs vote on the map.
     ///
     /// # Errors
     /// The daemon's: there is no such volume, or another client holds the write lease.
@@ -156,7 +156,7 @@ impl File {
                 Fabric::Daemon => FOLLOWS_REFUSALS | FOLLOWS_BROKEN,
                 Fabric::InProcess => FOLLOWS_REFUSALS,
             },
-            // The map's part.
+            // `maps.open` below sets the fields that come from the map.
             ..VolumeAbi::default()
         };
         let device = client.maps.open(abi)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients have open, and how to end it; other names and labels of volumes.
+//! Lists and ends opens of clients; renames and labels volumes.
 
 use crate::client::Rights;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use gnstor_proto::grpc;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a client has open: the write lease of a volume, or a place among its readers.
+/// An open of a client: the write lease of a volume, or a place among its readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseInfo {
     /// Name of the volume.
@@ -90,7 +90,7 @@ impl Manager {
     /// The daemon's: there is no such volume, the caller has no admin right to it.
     pub fn revoke_lease(&self, volume: &str, client: u32) -> Result<Vec<LeaseInfo>, Error> {
         let request = grpc::RevokeLeaseRequest { name: volume.into(), client_id: client };
-        // Not again: the client may have opened the volume anew meanwhile.
+        // This call is not repeated: the client may have opened the volume again meanwhile.
         let ended = self.rpc.wait("the end of a lease", self.rpc.volumes().revoke_lease(request))?.ended;
         Ok(ended.into_iter().map(LeaseInfo::from).collect())
     }

@@ -22,7 +22,7 @@ pub(crate) struct Lease {
     in_doubt: Arc<AtomicBool>,
 }
 
-/// The daemon has answered that there is nothing to renew.
+/// Whether the daemon has answered that there is nothing to renew.
 fn refuses_renewal(e: &Error) -> bool {
     use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
     let Error::Daemon(status) = e else { return false };
@@ -88,27 +88,27 @@ impl Lease {
         Self { stop, thread, lost, in_doubt }
     }
 
-    /// Why it is not renewed any longer.
+    /// Why the lease is not renewed any longer.
     pub(crate) fn lost(&self) -> Option<String> {
         self.lost.lock().expect("no panic while held").clone()
     }
 
-    /// A write failed: the daemon is told at once that replicas may differ.
+    /// After a failed write: has the thread tell the daemon at once that replicas may differ.
     pub(crate) fn put_in_doubt(&self) {
         self.in_doubt.store(true, Ordering::Relaxed);
     }
 
-    /// Renews no more.
+    /// Stops the renewals.
     pub(crate) fn end(self) {
         drop(self.stop);
         let _ = self.thread.join();
     }
 }
 
-/// The last report to the daemon: the SSDs that the client reaches, and when. It is sent at once
-/// * of an SSD that is reached again. It waits for that before it gives the SSD places, and takes the lease
-///   of a writer that does not say so;
-/// * what is reached under a new map. An SSD may have been lost to the daemon, and not to this client.
+/// The last report to the daemon: the SSDs that the client reaches, and when. A new one is sent at once when
+/// * an SSD is reachable again. The daemon waits for that report before it gives the SSD places. A writer
+///   that does not send it loses its lease;
+/// * a new map is in use. The daemon may have lost an SSD that this client still reaches.
 struct Reported {
     /// A bit is cleared when its SSD is lost.
     reaches: u64,

@@ -73,7 +73,7 @@ pub(crate) struct ArrayConnector {
     ssds: Mutex<Vec<SsdInfo>>,
     /// How many SSDs there were at first, and how many there may be.
     first_ssds: (usize, usize),
-    /// Why a link could not be made, of the SSD with the lowest number.
+    /// Why the SSD with the lowest number could not be linked.
     first: Mutex<Option<(usize, Error)>>,
 }
 
@@ -92,7 +92,7 @@ impl ArrayConnector {
         self.ssds.lock().expect("no panic while held")
     }
 
-    /// An SSD joins, of the next number. It is reached as the others are.
+    /// Adds an SSD that joins, with the next number.
     pub(crate) fn add(&self, address: &str) {
         let mut ssds = self.known();
         let Some(last) = ssds.last().cloned() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fleet map that a client goes by, on the CPU, and in device memory for kernels. These may run while the
+//! The fleet map that a client uses, on the CPU, and in device memory for kernels. Kernels may run while the
 //! next map comes (docs/decisions/0056).
 //!
 //! ```text
@@ -58,7 +58,7 @@ const MAY_JOIN: usize = 4;
 pub(crate) fn room_for(map: &AnyMap) -> usize {
     match map {
         AnyMap::Three(three) if three.ssds.iter().any(|ssd| ssd.vote != Vote::None) => {
-            // One more leads to none.
+            // One more queue pair leads to no SSD.
             (map.count() + MAY_JOIN + 1).min(MAX_SSDS)
         }
         _ => map.count(),
@@ -70,7 +70,7 @@ impl Rooms {
         Self { connector: Some(connector), room: u16::try_from(room).unwrap_or(u16::MAX) }
     }
 
-    /// The queue pair of an SSD.
+    /// The number of an SSD's queue pair.
     fn of(&self, ssd: u16) -> u16 {
         let last = self.room.saturating_sub(1);
         if self.connector.is_none() || usize::from(self.room) == MAX_SSDS { ssd } else { ssd.min(last) }
@@ -161,12 +161,13 @@ impl Maps {
         Ok(memory)
     }
 
-    /// No request uses the volume any more. A volume that is not closed stays as long as the client.
+    /// Closes a volume that no request uses any more. A volume that is not closed stays as long as the
+    /// client.
     pub(crate) fn close(&self, volume: &DeviceMem) {
         self.lock().volumes.remove(&volume.address());
     }
 
-    /// A host call's kernel begins. It has ended when this is dropped.
+    /// Marks that a host call's kernel runs, until the returned value is dropped.
     pub(crate) fn call(&self) -> Call<'_> {
         let mut inner = self.lock();
         let table = inner.table;
@@ -201,7 +202,8 @@ impl Maps {
         if inner.calls[usize::from(next)] > 0 {
             return Ok(Taken::Nothing);
         }
-        // Behind the stores of the words that left this table, and before the ones that lead to it.
+        // This write must come after the stores by which words left this table, and before the stores that
+        // lead to it.
         write_table(&self.places, next, &bytes_of(&map, &self.rooms), &comers_of(&map, &self.rooms))?;
         let word = map_word(map.wire_epoch(), next, has_comers(&map));
         for volume in inner.volumes.values() {

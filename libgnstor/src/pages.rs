@@ -9,7 +9,7 @@ pub const PAGE: i32 = 500;
 /// Asks for page after page until the daemon says that none follows.
 ///
 /// # Errors
-/// Those of a page; [`Error::Protocol`] if the daemon names the same page twice.
+/// As the call for a page; [`Error::Protocol`] if the daemon names the same page twice.
 pub(crate) fn pages<T>(
     mut ask: impl FnMut(String) -> Result<(Vec<T>, String), Error>,
 ) -> Result<Vec<T>, Error> {

@@ -119,7 +119,7 @@ impl Rpc {
         });
     }
 
-    /// The answer of a call that is of use only within so long.
+    /// Waits at most `limit` for the answer of a call.
     pub(crate) fn within<T>(
         &self,
         limit: Duration,
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// What a daemon does with its oldest connection when the host needs a place.
+    /// Acts like a daemon that closes its oldest connection when the host needs a place.
     #[test]
     fn a_new_client_that_is_cut_off_before_its_first_answer_tries_again() {
         let _deadline = Deadline::after(LIMIT);

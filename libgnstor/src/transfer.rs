@@ -250,9 +250,10 @@ impl Transfers {
         // Each thread runs its requests one after the other, each with the file's deadline.
         let deadline =
             Duration::from_nanos(file.timeout_ns.saturating_mul(rounds(items))) + Duration::from_secs(5);
-        // Until everything is known to have ended, something may still be on its way to the staging memory.
+        // Until all requests have ended, data may still be on its way to the staging memory.
         self.tainted.set(true);
-        // Not while it waits for its turn: a kernel before it may run for hours, and follow several maps.
+        // The call counts only from here on. While it waits for its turn, an earlier kernel may run for
+        // hours, and follow several maps.
         let turn = target.channel.node().turn();
         let call = target.maps.call();
         turn.launch(transfer_kernel(), shape, self.control.address(), deadline)?;

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use std::io::ErrorKind;
 
-/// What a library says, and what it means to a caller that speaks TLS.
+/// Texts of TLS errors, and their meaning for a caller that speaks TLS.
 const WITH_TLS: [(&str, &str); 6] = [
     (
         "InvalidContentType",

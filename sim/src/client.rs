@@ -5,8 +5,8 @@
 //!   Load: which request next --> Initiator --> Port of each SSD
 //!     ^--- latency, ended <---------'  ^------- completions, tokens of blocks
 //! ```
-//! The time of the GPU itself is not modelled: when something arrives, a client does at once all that it can.
-//! A request that fails ends the world with an error.
+//! The time of the GPU itself is not modelled: at each arrival a client does all possible work at once. A
+//! request that fails ends the world with an error.
 
 use crate::initiator::{Completion, Host, Initiator, Outcome, Request, Volume, address_of};
 use crate::load::{Load, Next};
@@ -109,7 +109,7 @@ impl Client {
         Ok(())
     }
 
-    /// Does all that is possible now. Returns the time at which the load goes on if nothing arrives before.
+    /// Does all possible work now. Returns the time at which the load goes on if nothing arrives before.
     /// `touched` then names the SSDs to which something was sent.
     pub(crate) fn step(&mut self, now: Time) -> Result<Time, WorldError> {
         self.outside.now = now;

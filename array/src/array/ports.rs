@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's ports: an admin queue to each SSD, and what it says of itself.
+//! The daemon's ports: an admin queue to each SSD, with the SSD's model and capacity.
 
 use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
@@ -73,7 +73,7 @@ pub(super) fn embedded(
     Ok((ports, summary))
 }
 
-/// An SSD in the place of another one has its capacity at least: the map counts on it.
+/// Checks that a reconnected SSD is not smaller than before, as the map relies on its capacity.
 fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     if is >= was {
         return Ok(());
@@ -183,7 +183,7 @@ pub(super) fn elsewhere(
     for (index, address, remote, there) in found {
         let (queue, model, capacity_bytes) = match (there, least) {
             (Ok(there), _) => there,
-            // The map may do without it. How large it is shows when it is there.
+            // The array may start without the SSD. Its capacity is known when it connects.
             (Err(absent), Some(least)) => {
                 tracing::warn!("SSD {index} at {address} is not there: {}", absent.cause);
                 let model = format!("not there: {}", absent.cause);

@@ -34,7 +34,7 @@ struct Call<'a> {
 }
 
 impl Core {
-    /// Serves a request, or queues it behind the change that its volume is in.
+    /// Serves a request, or queues it behind the change of its volume that is under way.
     pub(super) fn dispatch(&mut self, now: u64, ticket: Ticket, request: Request) {
         let Some(caller) = self.callers.get(&ticket).cloned() else { return };
         if !ticket.is_own()
@@ -68,7 +68,7 @@ impl Core {
         self.serve(now, ticket, request, &caller);
     }
 
-    /// Executes a request whose volume is in no change.
+    /// Executes a request. No change of its volume is under way.
     fn serve(&mut self, now: u64, ticket: Ticket, request: Request, caller: &Caller) {
         match request {
             Request::Create(request) => self.create_for(now, ticket, request, caller),
@@ -173,7 +173,7 @@ impl Core {
             }
             Request::Open { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             Request::Renew { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
-            // Rights are given back by the principal of the id, also after its right was revoked.
+            // The principal of the id may release the volume even after its right was revoked.
             Request::Release { name, client, .. } => (Some(*client), Some(name), None),
             Request::Share { name, .. }
             | Request::Revoke { name, .. }

@@ -34,7 +34,7 @@ use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How often the end of an id is looked at while an SSD has not taken the release of its opens.
+/// How often the core checks an ending id whose release some SSD has not stored yet.
 const END_MS: u64 = 500;
 /// Shortest time between two searches of everything. Callers can cause them.
 const SEARCH_MS: u64 = 1_000;
@@ -42,19 +42,19 @@ const SEARCH_MS: u64 = 1_000;
 #[derive(Debug)]
 struct Client {
     principal: Arc<str>,
-    /// Number of its registration. It is not known of an inherited id.
+    /// Number of the registration. None for an inherited id: this daemon does not know it.
     serial: Option<u64>,
     connection: Option<u64>,
     /// When a caller last named it: later calls have higher numbers.
     used: u64,
     /// Time at which the id ends or is checked again.
     ends_at: Option<u64>,
-    /// Volumes opened with it. Some may have been released since: the entries decide.
+    /// Volumes opened with the id. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
-    /// The name of the id's caller is proven, so what this caller may read others may not.
+    /// The caller has proven its name, so it may have rights that other callers lack.
     is_proven: bool,
-    /// Volumes whose entries name it no more, which some SSD may not have heard yet.
+    /// Volumes whose entries no longer list the id. Some SSD may still have the older entry.
     named_early: BTreeSet<Vid>,
     /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
@@ -66,12 +66,12 @@ pub(super) struct Clients {
     quotas: Quotas,
     /// Ids that no entry names, and no client has.
     free: BTreeSet<ClientId>,
-    /// Ids that no client has any more, and that an SSD may still name. Another client with such an id could
-    /// do there what the former one could.
+    /// Released ids that some SSD may still list. There, another client with the id would have the former
+    /// client's rights.
     resting: BTreeMap<ClientId, Resting>,
-    /// Ids of clients that some SSD may still name in an entry. They give no way.
+    /// Ids in use that an old entry on some SSD may still list. They do not give way.
     early: BTreeSet<ClientId>,
-    /// When the SSDs are looked at next.
+    /// When the core next checks which SSDs are up to date.
     next_rest: u64,
     /// Where the search for a free id begins.
     next: u32,
@@ -116,7 +116,7 @@ impl Clients {
         }
     }
 
-    /// The id is in use by an entry.
+    /// Notes that an entry lists the id, so that it is in use.
     pub(super) fn note(&mut self, client: ClientId) {
         self.free.remove(&client);
         self.end_rest(client);
@@ -166,7 +166,7 @@ impl Clients {
         }
     }
 
-    /// A caller names an id. It is the caller's, and its connection keeps the id as long as it lives.
+    /// A caller names its id. The caller's connection keeps the id alive from now on.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`: another principal has registered the id, or another client, or none has.
@@ -176,7 +176,7 @@ impl Clients {
         }
         let Some(client) = self.given.get(&id) else {
             if caller.single {
-                // An earlier daemon may have given it, so no other client gets it.
+                // An earlier daemon may have given the id to this caller, so no other client gets it.
                 self.note(id);
                 return Ok(());
             }
@@ -221,7 +221,7 @@ impl Clients {
     /// A caller opens a volume that has these readers.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the caller's ids are so many of them that others would find no place.
+    /// `RESOURCE_EXHAUSTED`: the caller has so many ids among the readers that others would find no place.
     pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
         let Quotas { volume_readers: most, spared_readers, .. } = self.quotas;
         let clients = || readers.iter().filter_map(|id| self.given.get(id));
@@ -343,7 +343,7 @@ impl Clients {
         releases
     }
 
-    /// The time of the id is over, and what it has open is being released.
+    /// Whether the id has expired, and the core is releasing its volumes.
     pub(super) fn is_ending(&self, id: ClientId) -> bool {
         self.given.get(&id).is_some_and(|client| client.ending)
     }
@@ -383,7 +383,7 @@ fn foreign(caller: &Caller, id: ClientId) -> Failure {
     )
 }
 
-/// What the client of an earlier registration is told.
+/// The answer to a client of an earlier registration.
 fn gone(id: ClientId) -> Failure {
     Failure::new(
         PermissionDenied,

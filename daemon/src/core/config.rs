@@ -4,16 +4,16 @@
 use super::Quotas;
 use gnstor_proto::placement::DEFAULT_GROUPS;
 
-/// Format of the fleet map for a fresh array. An array of format 3 keeps its format. One of format 2 changes
-/// if this says so and its SSDs are whole.
+/// Format of the fleet map for a fresh array. An array of format 3 keeps it. An array of format 2 changes to
+/// format 3 if this setting says so and all SSDs are intact.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MapFormat {
     /// Each change needs all SSDs, and an SSD that is down keeps its places.
     Two,
     /// With voters: the daemon drops an SSD that is lost, and gives it its places when it is back.
     Three,
-    /// Format 3, except for two SSDs: one of them would vote, and without it the other would serve nothing.
-    /// Also format 2 for more SSDs than `MOST_BY_COUNT`.
+    /// Format 3, but format 2 for two SSDs: only one of them would vote, and without it the other would serve
+    /// nothing. More SSDs than `MOST_BY_COUNT` have format 2, too.
     #[default]
     ByCount,
 }
@@ -42,7 +42,7 @@ pub struct CoreConfig {
     pub seed: u64,
     /// Format of a fresh map.
     pub map_format: MapFormat,
-    /// The last connected SSD is a witness: it votes, and holds no blocks. The array is fresh, knows it
+    /// The last connected SSD is a witness: it votes, and holds no blocks. The array is new, has this witness
     /// already, or has a map of format 2.
     pub has_witness: bool,
     /// The SSDs run in processes of their own, and find each other by the addresses in the map. A map with
@@ -50,7 +50,7 @@ pub struct CoreConfig {
     pub names_addresses: bool,
     /// Which start of a daemon this is: drawn, so that no two starts have the same.
     pub instance: u64,
-    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
+    /// How much longer than a writer's lease the daemon waits: the longest lease at the worst difference
     /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
     pub drift_ms: u64,
     /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
@@ -63,7 +63,7 @@ pub struct CoreConfig {
     pub out_after_ms: u64,
     /// Whether an SSD with much less than its share of the places takes the rest of it.
     pub spreads: bool,
-    /// How long a volume id rests after its deletion before it is tried again.
+    /// How long after a volume's deletion its id is not reused.
     pub sweep_ms: u64,
     /// Most requests under way.
     pub max_requests: usize,

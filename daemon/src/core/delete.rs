@@ -29,8 +29,8 @@ impl Core {
             let view = volume.view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
-        // The id rests on some SSD: its sweep is not done, or a later generation existed there than this
-        // daemon knows.
+        // Some SSD does not take the id yet: its sweep is not done, or it knows a later generation than this
+        // daemon.
         let rests =
             |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
         let sweeping = round.failed.values().all(rests);
@@ -123,7 +123,7 @@ impl Core {
         self.note_behind(now, entry.vid, round.failed);
     }
 
-    /// Second half of a deletion: the generation dies, on every SSD that has not said so yet.
+    /// Second half of a deletion: sends VOLUME DELETE to every SSD that has not confirmed it.
     pub(super) fn delete_everywhere(&mut self, now: u64, vid: Vid, ticket: Option<Ticket>) {
         let volume = self.volumes.get_mut(&vid).expect("the volume to delete");
         volume.last_version += 1;

@@ -92,7 +92,7 @@ pub enum Command {
     Repair(RepairOrder),
     /// Get Log Page: how far the SSD's scrub is.
     ScrubLog,
-    /// CLIENT END: earlier holders of a client id end.
+    /// CLIENT END: the SSD drops earlier holders of a client id.
     ClientEnd(ClientEnd),
     /// SETTLE: make the volume's copies those of each group's first, or say how far that is.
     Settle(SettleOf),
@@ -255,12 +255,12 @@ pub enum Reply {
     Joins {
         /// The number.
         ssd: u16,
-        /// It has joined, or a map that names it is under way.
+        /// Whether the SSD has joined, or a map that names it is under way.
         is_done: bool,
     },
     /// Fail, Replace and Resume with leave to lose data: the blocks that are given up.
     Lost(Vec<LostBlocks>),
-    /// Salvage: what is merged, or would be.
+    /// Salvage: the copies that are merged, or would be.
     Salvage(Salvageable),
     /// Report of each SSD's repairs.
     Repairs(Vec<RepairView>),
@@ -309,7 +309,7 @@ pub enum Effect {
         ssd: u16,
         /// `host:port`.
         address: String,
-        /// What it is to have at least, in bytes.
+        /// Least capacity that the SSD must have, in bytes.
         bytes: u64,
     },
     /// Answer a request. Each ticket is answered exactly once.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an id had open ends with the id.
+//! When a client id ends, the daemon releases the volumes that it had open.
 //!
 //! ```text
 //!   the id's time is over --> it is ending --> one Release for all such ids of a volume --> forgotten
 //!                                 ^----- again every 500 ms, until the volume names it no more
 //! ```
-//! The Release has a ticket of the core's own. It waits for the volume's changes like any other. No right is
-//! asked for it, since no caller may name an id that is ending. If the volume names no such id, but an SSD
-//! has not taken that yet, all of them are forgotten without a further Release. The ids then rest until each
-//! SSD has the entry: another client with such an id could do there what the former one could.
+//! The Release has a ticket of the core's own. It waits for the volume's changes like any other. It needs no
+//! right, since no caller may name an id that is ending. The core drops the ids once the volume lists none of
+//! them, even if an SSD has not stored the new entry yet. It is not reused until each SSD has the entry.
+//! Otherwise another client with the id would have the rights of the former one at that SSD.
 
 use super::request::{Request, VolumeName};
 use super::rights::Caller;
@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Ticket {
-    /// The core's own: its reply has no reader.
+    /// Whether the core itself made the request, so that no client waits for the reply.
     pub(super) fn is_own(self) -> bool {
         self.0 >= OWN_TICKETS
     }
 }
 
 impl Core {
-    /// The opens of ids that ended are released.
+    /// Releases the volumes that ended ids had open.
     pub(super) fn clients_step(&mut self, now: u64) {
         if !self.is_serving() {
             return;
@@ -48,8 +48,8 @@ impl Core {
                 continue;
             }
             let Some(&client) = clients.last() else { continue };
-            // A Release that waits ends these ids, too. More of them would keep clients' requests out of the
-            // queue.
+            // A Release that already waits ends these ids, too. Further Releases would keep clients' requests
+            // out of the queue.
             let waits = volume.queue.iter().any(|(ticket, _)| ticket.is_own());
             let Ok(name) = VolumeName::new(&volume.entry.name) else { continue };
             if waits {
@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    /// The volume names the client no more.
+    /// Drops a client id after the volume's entry has stopped listing it.
     pub(super) fn let_go(&mut self, now: u64, client: ClientId, vid: Vid, is_everywhere: bool) {
         if is_everywhere {
             self.clients.released(now, client, vid);
@@ -78,15 +78,16 @@ impl Core {
 }
 
 impl Volume {
-    /// Each SSD has the entry, or gets a client's change now. A volume that is being deleted is on some SSDs.
+    /// Whether each SSD has the entry, or gets a client's change now. False for a volume that is being
+    /// deleted: only some SSDs still have it.
     pub(super) fn is_everywhere(&self) -> bool {
         let repairs = |round: &Round| matches!(round.purpose, Purpose::Reconcile { .. });
         let goes = matches!(self.stage, Stage::Marked | Stage::Deleting(_));
         !goes && self.behind.is_empty() && !self.round.as_ref().is_some_and(repairs)
     }
 
-    /// A Release would find nothing to end: the volume names none of these clients, or is going, and nothing
-    /// of it is under way. An SSD that is away gets the entry when it is back.
+    /// Whether a Release would change nothing: the volume lists none of these clients, or is being deleted,
+    /// and no change is pending. An SSD that is away gets the entry when it is back.
     fn has_let_go(&self, clients: &[ClientId]) -> bool {
         let entry = &self.entry;
         let names = |id: &ClientId| entry.writer == Some(*id) || entry.readers.contains(id);
@@ -95,7 +96,7 @@ impl Volume {
     }
 }
 
-/// The client has a right to the volume, or may get one by what is under way.
+/// Whether the client has a right to the volume, or a pending change may grant it one.
 pub(super) fn holds(volumes: &BTreeMap<Vid, Volume>, client: ClientId, vid: Vid) -> bool {
     volumes.get(&vid).is_some_and(|v| {
         let entry = &v.entry;

@@ -88,7 +88,7 @@ pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&
     maps.into_iter().max_by_key(|map| (map.epoch(), map.term()))
 }
 
-/// SSDs have no room for a map beyond [`MAP_BYTES`], and for one that is held a little less.
+/// SSDs have no room for a map larger than [`MAP_BYTES`]. The bound of a held map is a little lower.
 pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
     // A voter gets the map in MAP HOLD, after a head that takes some of the room.
     let is_voted = matches!(map, AnyMap::Three(map) if map.ssds.iter().any(|ssd| ssd.vote != Vote::None));
@@ -179,7 +179,7 @@ impl Core {
         let fills = filled || !self.epoch.filling().is_empty();
         self.volumes.values_mut().for_each(|volume| volume.has_filled |= fills);
         self.give_up_answers(&gone);
-        // First: a request that waited, and is served next, is to find them away.
+        // Must come first: the next request that waited must see these SSDs as away.
         new.iter().for_each(|&ssd| self.members.join(ssd));
         // An SSD that is being brought up to date may have been given the map before, and refuses that now.
         let again: Vec<u16> = self.returning().chain(new.iter().copied()).collect();

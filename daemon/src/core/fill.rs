@@ -5,7 +5,7 @@
 //!   map with places that fill --FILL LOG--> filling: how far --> asked again
 //!                                  '------> filled in this epoch, in the map's incarnation --> `serve_all`
 //! ```
-//! What an SSD said in an earlier epoch does not count: the map may have given it more places since.
+//! An SSD's report of an earlier epoch does not count: the map may have given it more places since.
 
 use super::{Answer, Command, CommandId, Core, Owner};
 use gnstor_proto::placement::map3::{Row3, Ssd3, State3};
@@ -17,9 +17,9 @@ const POLL_MS: u64 = 100;
 /// Progress of an SSD's fill, as the SSD reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillReport {
-    /// Epoch of the map that it speaks of.
+    /// Epoch of the map that the report is about.
     pub epoch: u64,
-    /// The content that it has.
+    /// Incarnation of the SSD's content.
     pub incarnation: u32,
     /// Whether all its places have filled.
     pub is_filled: bool,
@@ -51,12 +51,12 @@ struct Fill {
 #[derive(Default, Debug)]
 pub(super) struct Fills {
     open: BTreeMap<u16, Fill>,
-    /// The last report of each SSD that serves what it filled.
+    /// The last report of each SSD whose filled places now serve.
     over: BTreeMap<u16, FillReport>,
 }
 
 impl Fills {
-    /// There is another map, in which these SSDs fill.
+    /// Takes a new map, in which these SSDs fill.
     pub(super) fn follow(&mut self, filling: &BTreeSet<u16>) {
         let over = self.open.iter().filter(|(ssd, fill)| !filling.contains(ssd) && fill.filled.is_some());
         self.over.extend(over.filter_map(|(&ssd, fill)| Some((ssd, fill.report?))));

@@ -46,9 +46,9 @@ pub struct SsdView {
     pub is_witness: bool,
     /// The SSD leaves the array: other SSDs take its copies first.
     pub leaves: bool,
-    /// What that waits for.
+    /// What the drain waits for.
     pub leave_waits: Option<String>,
-    /// What it waits for before it takes its share of the places.
+    /// What the SSD waits for before it takes its share of the places.
     pub share_waits: Option<String>,
     /// Groups in which it serves, and in which it fills, of the first `replicas` places.
     pub serving: u32,
@@ -58,7 +58,7 @@ pub struct SsdView {
     pub fill: Option<FillReport>,
     /// Groups of which it has the only copy that serves, or a part of a merge (rule 17).
     pub last_copies: u32,
-    /// It is absent with last copies, and is there and has lost writes.
+    /// Whether the map calls the SSD absent with last copies, although it is connected: it has lost writes.
     pub is_lossy: bool,
 }
 
@@ -194,7 +194,8 @@ impl Core {
         Some((map.epoch(), self.epoch.bytes()))
     }
 
-    /// The map names voters: the loss of an SSD makes an epoch, so it is to be noticed soon.
+    /// Whether the map names voters. Then the loss of an SSD makes an epoch, so the daemon must notice it
+    /// soon.
     pub fn has_voters(&self) -> bool {
         self.map_of_voters().is_some()
     }
@@ -259,7 +260,7 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that the SSD may be taken out beside the losses that no map names yet, by their copies.
+    /// Checks that each group keeps a copy without this SSD and without the SSDs whose loss is in no map yet.
     pub(super) fn may_follow_others(&self, ssd: u16, done: &str, or: &str) -> Result<(), Refusal> {
         let Some(map) = self.map_of_voters() else { return Ok(()) };
         let going = self.to_be_lost(map).without(ssd);

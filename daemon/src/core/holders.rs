@@ -14,7 +14,7 @@ use super::{Core, Reply, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::sync::Arc;
 
-/// So many clients are named in a message.
+/// Number of clients that a message names.
 const NAMED: usize = 8;
 
 /// The write lease of a client.
@@ -26,7 +26,7 @@ pub struct WriteLease {
     pub left_ms: u64,
 }
 
-/// What a client has open of a volume.
+/// A client's open of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// Name of the volume.

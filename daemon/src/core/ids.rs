@@ -19,7 +19,7 @@ pub(super) struct Past {
     pub(super) generation: u32,
     /// The last version of an entry with this id.
     pub(super) version: u64,
-    /// The id must not be tried before this time, because its sweep is probably not done.
+    /// The id is not tried again before this time, because the SSDs are probably still sweeping its blocks.
     pub(super) not_before_ms: u64,
 }
 
@@ -36,7 +36,7 @@ impl PastVids {
         })
     }
 
-    /// The generation is known to be dead.
+    /// Whether this generation of the volume is known to be deleted.
     pub(super) fn is_dead(&self, vid: Vid, generation: u32) -> bool {
         self.0.get(&vid).is_some_and(|past| generation <= past.generation)
     }
@@ -66,7 +66,7 @@ impl PastVids {
 /// The last deleted volumes, so that a retried request is answered as the first one was.
 #[derive(Default, Debug)]
 pub(super) struct Tombstones {
-    /// Of this daemon, and until when they are remembered.
+    /// Volumes that this daemon deleted, and until when it remembers each.
     own: VecDeque<(u64, VolumeEntry)>,
     /// The requests that changed volumes which were gone when this daemon started, by the SSDs.
     earlier: BTreeMap<RequestId, Earlier>,
@@ -90,7 +90,8 @@ impl Tombstones {
         self.own.push_back((now + TOMBSTONE_MS, entry));
     }
 
-    /// What SSDs remember of volumes that were gone before. The youngest count if there are too many.
+    /// Takes the SSDs' records of volumes that were deleted earlier. If there are too many, only the youngest
+    /// are kept.
     pub(super) fn recall(&mut self, now: u64, mut gone: Vec<GoneVolume>) {
         gone.sort_by_key(|gone| gone.age_ms);
         // Each SSD names the same volumes.
@@ -149,7 +150,7 @@ impl IdleDeletes {
         self.0.push_back(IdleDelete { until: now + TOMBSTONE_MS, id, name: name.into(), life });
     }
 
-    /// What the Delete with this id found, if it was one of these.
+    /// The result of the Delete with this id, if it is in the list.
     pub(super) fn find(&mut self, now: u64, id: RequestId, name: &str) -> Option<Option<(Vid, u32)>> {
         while self.0.front().is_some_and(|delete| delete.until <= now) {
             self.0.pop_front();

@@ -111,7 +111,7 @@ impl Members {
         self.given
     }
 
-    /// The SSD has this capacity. Returns whether that is news.
+    /// Notes the SSD's capacity. Returns whether it is a new value.
     pub(super) fn is_so_large(&mut self, ssd: u16, bytes: u64) -> bool {
         let Some(blocks) = self.blocks.get_mut(usize::from(ssd)) else { return false };
         std::mem::replace(blocks, bytes >> BLOCK_SHIFT) != bytes >> BLOCK_SHIFT
@@ -138,7 +138,7 @@ impl Members {
         (0..).zip(&self.blocks).map(|(other, _)| other).filter(move |&other| other != ssd && is_member(other))
     }
 
-    /// A member, or a future guest, is away or not up to date. About other SSDs nothing is noted.
+    /// Notes that a member, or a future guest, is away or not up to date. Ignores other SSDs.
     pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
         if self.contains(ssd) || self.coming.contains(&ssd) {
             self.absent.insert(ssd, absence);
@@ -151,12 +151,12 @@ impl Members {
         self.joining.remove(&ssd);
     }
 
-    /// A map has added it.
+    /// Notes that a map has added the SSD.
     pub(super) fn join(&mut self, ssd: u16) {
         self.joining.insert(ssd);
     }
 
-    /// A map has added it, and it has not been up to date since.
+    /// Whether a map has added the SSD, and it has not been up to date since.
     pub(super) fn is_joining(&self, ssd: u16) -> bool {
         self.joining.contains(&ssd)
     }
@@ -172,7 +172,7 @@ impl Members {
         self.coming.contains(&ssd)
     }
 
-    /// The SSD has all that the array has: it gets each change from now on.
+    /// Makes the SSD a guest: it has all entries of the array, and gets each change from now on.
     pub(super) fn admit(&mut self, ssd: u16) {
         if self.coming.remove(&ssd) {
             self.guests.insert(ssd);
@@ -193,7 +193,7 @@ impl Members {
         was_guest
     }
 
-    /// SSDs that the map does not name, and that have all that the array has.
+    /// Guests: SSDs outside the map that have all entries of the array.
     pub(super) fn guests(&self) -> &BTreeSet<u16> {
         &self.guests
     }
@@ -203,7 +203,7 @@ impl Members {
         self.absent.clear();
     }
 
-    /// Whether it is away or not up to date.
+    /// Whether the SSD is away or not up to date.
     pub(super) fn is_away(&self, ssd: u16) -> bool {
         self.absent.contains_key(&ssd)
     }

@@ -81,7 +81,7 @@ enum Phase {
     Stopped(Stop),
 }
 
-/// The part of the core that waits for a command.
+/// The part of the core that waits for a command's answer.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Start,
@@ -93,8 +93,8 @@ enum Owner {
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
-    /// An SSD that is out of the map is told so, or was told something of a volume before. Its answer does
-    /// not matter.
+    /// A command whose answer does not matter: to an SSD outside the map, or sent for a volume before a map
+    /// dropped the SSD.
     Told,
     /// Asks a voter to hold the next map.
     Hold,
@@ -130,11 +130,11 @@ pub struct Core {
     repairs: repairs::Repairs,
     /// Addresses of the SSDs, for a fresh map.
     addresses: Vec<String>,
-    /// The last time that the core heard.
+    /// The time of the last call.
     now: u64,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
-    /// Names that are being given to a volume, that volume, and the name that it has until then.
+    /// New names that a Publish or Rename is giving: the volume of each, and the volume's present name.
     publishing: BTreeMap<String, (Vid, String)>,
     past: ids::PastVids,
     tombstones: ids::Tombstones,
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// Whether few requests may still come, and the caller's principal has its share of those under way.
+    /// Whether little room for requests is left, and the caller's principal already has its share of it.
     /// Where all callers are one principal there is nothing to share.
     fn has_its_share(&self, caller: &Caller) -> bool {
         let share = self.config.max_requests / SHARES;
@@ -254,7 +254,7 @@ impl Core {
             Owner::Start => self.start_answered(now, ssd, id, answer),
             Owner::Round { vid, adding } => {
                 self.round_answered(now, vid, round::Answered { ssd, adding, answer });
-                // Without a volume that is gone an SSD may have less of a last copy.
+                // A deletion may leave an SSD without last copies, so the map may change.
                 self.change_step(now);
             }
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
@@ -262,7 +262,7 @@ impl Core {
                 if answer == Answer::Refused(Refusal::StaleTerm) {
                     return self.depose(ssd, "refused this daemon's term");
                 }
-                // A change may have waited until the SSD has all that it was given.
+                // A change of the map may have waited for this SSD to answer all earlier commands.
                 self.change_step(now);
             }
             Owner::Told => {}

@@ -81,7 +81,7 @@ enum Step {
     Look,
     /// MAP SET, or ACTIVATE.
     Map,
-    /// Identify once more, of an SSD that the map does not name: it has counted its content up by the map.
+    /// Identify once more, for an SSD that the map does not name: the map has raised its incarnation.
     Content,
     /// VOLUME LIST, page by page.
     Table,
@@ -92,7 +92,7 @@ enum Step {
 impl Core {
     /// SSD `ssd` does not answer any more. Commands to it are still answered, as lost.
     pub fn ssd_lost(&mut self, now: u64, ssd: u16, why: impl Into<String>) {
-        // What a writer said before this moment says nothing of the SSD that is back later.
+        // A writer's report from before this moment says nothing about the SSD after its return.
         self.now = self.now.max(now);
         if !matches!(self.phase, Phase::Stopped(_)) {
             let why = why.into();
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// The SSD is no guest any more, and nothing waits for it.
+    /// Ends the SSD's part as a guest: nothing waits for it any longer.
     pub(super) fn part(&mut self, ssd: u16) {
         if !self.members.part(ssd) {
             return;
@@ -123,8 +123,9 @@ impl Core {
         }
     }
 
-    /// Answers of these SSDs no longer count, but as voters and as SSDs that have been told. What they were
-    /// given of a volume they may still carry out: their tables are not read before that.
+    /// From now on these SSDs' answers count only as votes and as map acknowledgements. The SSDs may still
+    /// execute earlier commands for volumes, so the daemon reads their tables only after the answers to
+    /// these.
     pub(super) fn give_up_answers(&mut self, ssds: &BTreeSet<u16>) {
         self.commands.retain(|_, (ssd, owner, _)| {
             if !ssds.contains(ssd) {
@@ -140,7 +141,7 @@ impl Core {
         });
     }
 
-    /// The SSD has not answered all that it was given before it was no member any more.
+    /// Whether the SSD still owes answers to commands sent while it was a member.
     fn may_change_its_table(&self, ssd: u16) -> bool {
         self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Told))
     }
@@ -151,9 +152,9 @@ impl Core {
         self.changes.found(ssd);
         match self.phase {
             Phase::Serving if self.members.contains(ssd) => self.resync(ssd),
-            // The step of changes invites it.
+            // `change_step` below calls `invite`, which brings the SSD up to date for the next map.
             Phase::Serving if self.map_of_voters().is_some() => {}
-            // With this map it refuses clients that still use an older one, in which it takes part.
+            // With this map the SSD refuses clients that still use an older map, in which the SSD takes part.
             Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
             Phase::Starting(ref mut start) => {
@@ -165,7 +166,8 @@ impl Core {
         self.change_step(self.now);
     }
 
-    /// The start went on without the SSD: it is tried again, unless its link says that it is down.
+    /// Notes that the start went on without the SSD. The core tries it again, unless its link says that it is
+    /// down.
     pub(super) fn ssd_without(&mut self, ssd: u16, why: String) {
         self.members.lose(ssd, Absence::new(why));
         if self.members.contains(ssd) && !self.changes.is_down(ssd) {
@@ -203,7 +205,8 @@ impl Core {
         missing
     }
 
-    /// The map says that the SSD is away, and has the only copy of something. It has no serving lease.
+    /// Whether the SSD is absent in the map: it is away and has the only copy of some group. Such an SSD has
+    /// no serving lease.
     pub(super) fn is_absent_in_map(&self, ssd: u16) -> bool {
         self.map_of_voters().and_then(|map| map.state(ssd)) == Some(State3::Absent)
     }
@@ -317,8 +320,8 @@ impl Core {
     /// The SSD has taken the map. Next come its content, if the map does not name it, and its table.
     fn has_the_map(&mut self, ssd: u16) {
         let is_coming = self.members.is_coming(ssd);
-        // Where voters decide, the term comes before the table: what an earlier connection was given is over
-        // then.
+        // Where voters decide, the term comes before the table. The grant proves that commands of an earlier
+        // connection are over.
         let (step, command) = match self.take_command() {
             Some(take) if self.map_of_voters().is_some() => (Step::Take, take),
             _ if is_coming => (Step::Content, Command::Identify),

@@ -25,14 +25,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Most ends of ids that are under way at a time, beside those for which entries wait.
 const MOST_ENDS: usize = 64;
 
-/// What SSDs have heard of the holders of client ids.
+/// The SSDs' knowledge of the holders of client ids.
 #[derive(Default, Debug)]
 pub(super) struct Replaced {
     heard: BTreeMap<ClientId, Heard>,
     /// CLIENT ENDs under way, and the commands that wait for each.
     asked: BTreeMap<End, Vec<CommandId>>,
     held: BTreeMap<CommandId, Held>,
-    /// Ends that no command waits for, and the ones of them that are under way.
+    /// CLIENT ENDs that no command waits for, and the ones among them that are under way.
     to_tell: VecDeque<End>,
     telling: BTreeSet<End>,
     /// Ends of which an SSD has not heard, because it was away.
@@ -78,12 +78,12 @@ impl Replaced {
         }
     }
 
-    /// The SSD is away, and may have forgotten all when it is back.
+    /// Forgets the SSD's knowledge: it is away, and may have restarted when it is back.
     pub(super) fn lost(&mut self, ssd: u16) {
         self.heard.values_mut().for_each(|heard| _ = heard.ssds.remove(&ssd));
     }
 
-    /// Nothing is under way any more.
+    /// Drops all CLIENT ENDs under way.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }

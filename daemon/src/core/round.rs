@@ -73,7 +73,8 @@ impl Core {
 
     pub(super) fn round_answered(&mut self, now: u64, vid: Vid, answered: Answered) {
         let Answered { ssd, adding, answer } = answered;
-        // What an SSD has that is on its way back, or is another one than the map names, is not known yet.
+        // The core does not know yet which entries an SSD has that is being brought up to date, or has
+        // another identity.
         let is_unknown = self.map_of_voters().is_some() && self.is_silent(ssd);
         use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent, VolumeExists};
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");

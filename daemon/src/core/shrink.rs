@@ -11,8 +11,9 @@
 //!     v                                                                                |
 //!   tell    ACTIVATE to all SSDs that are there --all members have it--> the core's map
 //! ```
-//! What is to be lost is read off each time, from who is down and from what each SSD says it is. So a loss
-//! that comes during a round is in the next one, and an SSD that is back before a round began loses nothing.
+//! Each round decides anew which SSDs to drop: SSDs that are down, whose content changed, or that the
+//! operator took out. So a loss that comes during a round is in the next one, and an SSD that is back before
+//! a round began loses nothing.
 //!
 //! **The fewest replicas.** A map that takes a copy away was judged by the fewest replicas of the volumes. A
 //! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with
@@ -70,7 +71,7 @@ impl Core {
         self.epoch.map()?.voted()
     }
 
-    /// An SSD has stated its identity.
+    /// Handles an SSD's answer to Identify.
     pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
         self.changes.heard(ssd, says);
         self.is_so_large(ssd, says.map(|says| says.capacity_bytes));
@@ -106,8 +107,8 @@ impl Core {
         self.invite();
     }
 
-    /// A daemon that starts changes the map when it has been elected, and knows the volumes or is to propose
-    /// again what was held.
+    /// A daemon that starts may change the map once it is elected. It must also know the volumes, or have to
+    /// propose a held map again.
     fn may_change(&self) -> bool {
         match &self.phase {
             Phase::Starting(start) => start.may_change(),
@@ -119,7 +120,7 @@ impl Core {
     /// A map that may have been decided is proposed once more, as it is.
     pub(super) fn propose_again(&mut self, map: &Known) -> Result<(), Stop> {
         let bytes = map.map().encode().map_err(|e| Stop::Array(format!("the map that is held: {e}")))?;
-        // It is not known by which numbers of replicas the map was judged.
+        // The daemon does not know by which numbers of replicas the map was judged.
         self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), (u8::MAX, 0)));
         Ok(())
     }
@@ -183,8 +184,8 @@ impl Core {
         Some((next, fewest))
     }
 
-    /// The next map, and the fewest replicas by which it was judged. If SSDs are lost, it leaves them out.
-    /// Else it has SSDs that are back, have filled, or are to fill.
+    /// The next map, and the fewest replicas by which it was judged. If SSDs are lost, the map drops them.
+    /// Otherwise it adds SSDs that are back, have filled, or are to fill.
     fn next_places(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
         let map = self.map_of_voters()?;
         let (term, fewest) = (self.term.number(), self.fewest());
@@ -209,7 +210,7 @@ impl Core {
         }
         if self.is_serving() {
             let map = self.map_of_voters()?.clone();
-            // First, as an SSD that has filled for one that stays takes nothing over.
+            // Must come first: an SSD that filled on behalf of one that is not leaving gets no place.
             if let Some(next) = self.called_off(&map) {
                 return Some((next, fewest));
             }
@@ -233,7 +234,7 @@ impl Core {
         if is_to_be_judged { again().map(|next| (next, fewest)) } else { None }
     }
 
-    /// The members that are away or have other content.
+    /// The members to drop: they are down, have other content, or have weight 0.
     pub(in crate::core) fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
         let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
         let is_lost = |ssd: &u16| {
@@ -254,7 +255,7 @@ impl Core {
             },
         };
         let connected = u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
-        // One that is on its way back gets the map on that way.
+        // An SSD that is being brought up to date gets the map in that procedure.
         let returning: Vec<u16> = self.returning().collect();
         let is_open = |ssd: &u16| {
             self.changes.is_to_be_told(*ssd, newest.epoch, now)
@@ -276,13 +277,13 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Whether every present member of the next map has it. While the daemon serves, at least one SSD must
-    /// have it. A client that asks the SSDs for the newest map must find the one by which the daemon grants.
-    /// That SSD need not be a member: the only member may have been exchanged meanwhile.
+    /// Whether every present member of the next map has received that map. While the daemon serves, at least
+    /// one SSD must have it. A client that asks the SSDs for the newest map must find the one by which the
+    /// daemon grants. That SSD need not be a member: the only member may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
-        // An SSD that is in the place of another one is told no map.
+        // An SSD that answers in the place of another one gets no map.
         let is_another = |ssd: &u16| {
             let says = self.changes.says(*ssd).map(|says| says.uuid);
             says.is_some_and(|uuid| !proposed.round.map.means(*ssd, &uuid))
@@ -295,7 +296,7 @@ impl Core {
         is_known && members.iter().filter(|ssd| waits(ssd)).all(has)
     }
 
-    /// The map is active, and the SSDs have it: it is the core's.
+    /// Takes an active map, which the SSDs have, as the core's map.
     fn activated(&mut self, now: u64) {
         let Some(proposed) = self.changes.round.take() else { return };
         let map = proposed.round.map.map().clone();
@@ -326,10 +327,10 @@ impl Core {
         self.create_parked(now);
     }
 
-    /// Allows an SSD back that came back too often, or that the operator took out.
+    /// Lets an SSD take part again that came back too often, or that the operator took out.
     ///
     /// # Errors
-    /// A sentence if it is neither.
+    /// A sentence, if the SSD neither came back too often nor was taken out.
     pub fn resume(&mut self, now: u64, ssd: u16) -> Result<(), String> {
         let weight = self.map_of_voters().and_then(|map| Some(map.ssds.get(usize::from(ssd))?.weight));
         let is_taken_out =

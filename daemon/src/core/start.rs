@@ -75,11 +75,11 @@ struct Probe {
     /// The epoch that it knew when it granted the term.
     promised: Option<u64>,
     table: Vec<VolumeEntry>,
-    /// Its table is read to the end.
+    /// Whether the SSD's table is read to the end.
     is_listed: bool,
     /// The volumes that are gone.
     gone: Vec<GoneVolume>,
-    /// What the SSD was when its table was read; None if its link had broken since it said that.
+    /// The SSD's identity when its table was read; None if its link had broken after it stated that.
     read_of: Option<SsdSays>,
     reach: Reach,
 }
@@ -90,7 +90,7 @@ pub(super) struct Start {
     step: Step,
     probes: Vec<Probe>,
     retry_at: Option<u64>,
-    /// Another daemon published a newer map meanwhile: read everything again.
+    /// Whether another daemon published a newer map meanwhile, so that the start must read everything again.
     again: bool,
     /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of
     /// a fresh array.

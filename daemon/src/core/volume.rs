@@ -66,7 +66,7 @@ pub(super) enum Then {
     Published,
     Renamed,
     Labelled,
-    /// What a client had open ends, though it did not ask for that.
+    /// The opens of a client end, although it did not ask for that.
     LeaseRevoked,
 }
 
@@ -181,7 +181,7 @@ pub(super) struct Volume {
     pub(super) has_filled: bool,
     /// The volume's replicas may differ, or an Open for writing waits for the end of a lease.
     pub(super) settle: Option<Settle>,
-    /// What other clients had open, which a deletion or a change under way ends.
+    /// Opens of other clients that the deletion or change under way ends.
     pub(super) ended: Vec<Holder>,
     /// The name before the last one, which SSDs that are behind may still have.
     pub(super) former: Option<String>,

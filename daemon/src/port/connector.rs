@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs that a daemon was not given when it started: how it reaches them, and what they say.
+//! How a daemon reaches and inspects SSDs that join after its start.
 
 use super::{SsdPort, Talk};
 use crate::core::{Answer, Command, Found};
@@ -20,14 +20,14 @@ pub trait Connector: Debug + Send + Sync {
     /// No SSD of that number answers there, or one of the two ends is not proven.
     fn connect(&self, index: u16, address: &str) -> Result<Box<dyn AdminChannel>, ChannelError>;
 
-    /// The port of an SSD that is connected later. It counts as large as this until then.
+    /// The port of an SSD that is connected later. Until then its capacity counts as `bytes`.
     fn port(&self, index: u16, address: &str, bytes: u64) -> SsdPort;
 }
 
-/// Asks an SSD who it is, and what it has. The connection was made by this number.
+/// Asks an SSD for its identity and content. `ssd` is the number under which the connection was made.
 ///
 /// # Errors
-/// A sentence: it does not answer, or answers something else.
+/// A sentence: the SSD does not answer, or sends an unexpected answer.
 pub fn look(ssd: u16, queue: &mut dyn AdminChannel) -> Result<Found, String> {
     let says = match ask(queue, Command::Identify)? {
         Answer::Says(says) => says,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! VOLUME LIST of volumes that are gone: what an SSD says of the requests that changed them last (rule 12).
+//! VOLUME LIST of deleted volumes: the last requests for each, as an SSD remembers them (rule 12).
 
 use super::LIST_ENTRIES;
 use crate::core::{Answer, GoneVolume};
@@ -23,7 +23,7 @@ pub(super) fn page(count: usize, data: &[u8]) -> Result<Answer, Answer> {
             return Err(bad("not a tombstone".into()));
         }
         let vid = Vid::new(raw.vid.get()).ok_or_else(|| bad("no volume id".into()))?;
-        // Paging goes on behind the last one, so only ascending ids guarantee that it ends.
+        // Paging goes on after the last one, so only ascending ids guarantee an end.
         if gone.last().is_some_and(|last| last.vid > vid) {
             return Err(bad("they are not in order of their volume ids".into()));
         }

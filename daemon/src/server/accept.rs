@@ -50,7 +50,7 @@ pub(super) struct Bounds {
     pub(super) silence: Duration,
 }
 
-/// Names a connection; the last copy's end tells the core.
+/// The identity of a connection. When its last copy is dropped, the core learns that the connection closed.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     guard: Arc<Guard>,
@@ -72,7 +72,7 @@ impl Connection {
         self.guard.place.host_address()
     }
 
-    /// Where the bytes of its requests count.
+    /// The account that counts the bytes of the connection's requests.
     pub(super) fn requests(&self) -> &Account {
         &self.guard.requests
     }
@@ -85,7 +85,7 @@ impl Connection {
         Self { guard: Arc::clone(&self.guard), certificate }
     }
 
-    /// The connection gives way to no other one from here on.
+    /// Marks the connection as admitted: it no longer gives way to others.
     pub(super) fn set_admitted(&self) {
         self.guard.place.set_admitted();
     }
@@ -105,7 +105,7 @@ struct Guard {
     waker: Arc<AtomicWaker>,
 }
 
-/// Says that a place is free when it is dropped.
+/// Announces a free place when it is dropped.
 #[derive(Debug)]
 struct Freed(Arc<Notify>);
 
@@ -139,7 +139,7 @@ impl Stream {
         &self.connection
     }
 
-    /// Waits for bytes, and for nothing from a connection that must end.
+    /// Waits for bytes. Fails at once if the connection must end.
     pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         match self.end(cx) {
             Poll::Ready(error) => Poll::Ready(Err(error)),
@@ -147,7 +147,7 @@ impl Stream {
         }
     }
 
-    /// Why the connection must end, if it must.
+    /// The reason for which the connection must end, if there is one.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let guard = &self.connection.guard;
         guard.waker.register(cx.waker());

@@ -14,7 +14,8 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 /// Shortest token, in bytes.
 const TOKEN_BYTES: usize = 16;
 
-/// Who may call the daemon, and how it is proven. The default asks for no proof, and serves loopback only.
+/// Which callers may call the daemon, and by which proof. The default asks for no proof, and serves loopback
+/// only.
 #[derive(Clone, Default, Debug)]
 pub struct Access {
     /// The daemon's certificate and key.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The call that has an SSD join. The core says which number the SSD would have, and a thread looks at the
-//! SSD. Then the core takes it or says why not.
+//! The call that adds an SSD. The core chooses the SSD's number, and a thread inspects the SSD. Then the core
+//! accepts it or says why not.
 
 use super::service::{Answered, Service, mismatch};
 use crate::core::failure::Failure;
@@ -12,7 +12,7 @@ use gnstor_proto::status::GrpcCode;
 use std::sync::Arc;
 use tonic::{Response, Status};
 
-/// The weight of an SSD that has a share as the others.
+/// The weight of an SSD with a full share.
 const WHOLE_WEIGHT: u32 = 1 << 16;
 
 impl Service {
@@ -35,7 +35,7 @@ impl Service {
         }
     }
 
-    /// Looks at the SSD at this address, which may take some seconds.
+    /// Inspects the SSD at this address, which may take some seconds.
     async fn found(&self, ssd: u16, address: String) -> Result<Found, Status> {
         let cannot =
             |why: &str| Status::failed_precondition(format!("the SSD at {address} cannot be added: {why}"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! What all of them hold is bounded, too ([`super::ledger`]).
+//! The sum over all connections is bounded, too ([`super::ledger`]).
 //!
 //! ```text
 //!   Watched (an answer) --poll_frame--> Piece, Piece, ...   of a connection: since when (Answers)
@@ -40,17 +40,17 @@ struct Begun {
 }
 
 impl Answers {
-    /// Of a connection whose bytes the account counts.
+    /// The answers of one connection. `account` counts their bytes.
     pub(super) fn new(account: Account) -> Self {
         Self { begun: Arc::default(), account }
     }
 
-    /// Time since which the oldest of them is being sent.
+    /// When the daemon began to send the oldest of these answers.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.with(|begun| begun.at.first_key_value().map(|(_, &at)| at))
     }
 
-    /// The response, which is on its way until all of its bytes are gone.
+    /// Wraps a response, so that it counts as on its way until all of its bytes are gone.
     pub(super) fn watched(&self, response: http::Response<Body>) -> http::Response<Body> {
         let number = self.with(|begun| {
             begun.count += 1;
@@ -67,7 +67,7 @@ impl Answers {
     }
 }
 
-/// One answer. It ends with its last piece.
+/// One answer on its way. Dropped with its last piece.
 #[derive(Debug)]
 struct OnItsWay {
     of: Answers,

@@ -4,8 +4,8 @@
 //! ```text
 //!   gRPC --calls--> waiting, by connection --one at a time--> core <--at once-- answers and losses of SSDs
 //! ```
-//! A call that its caller has given up meanwhile is dropped: giving up costs the caller nothing, and the core
-//! would work for it.
+//! If its caller has given up a call, the queue drops it. Otherwise a caller could make the core work at no
+//! cost to itself.
 
 use super::runtime::Input;
 use crate::core::request::Request;
@@ -20,7 +20,7 @@ impl Asked {
         self.0.is_empty()
     }
 
-    /// Adds what came of a connection. The order within the connection stays.
+    /// Adds an input of a connection. Inputs of one connection stay in order.
     pub(super) fn push(&mut self, input: Input) {
         let connection = match &input {
             Input::Request { caller, .. } => caller.connection,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The service of the fleet: its clients, its map, and what an operator sees and does.
+//! The gRPC service of the fleet: registration of clients, the map, and the operator's calls.
 
 use super::add::named;
 use super::repairs;
@@ -141,8 +141,8 @@ impl Fleet for Service {
     }
 }
 
-/// Sends each map above `after` until then, or until the client has gone. Only the newest map is kept for a
-/// client that is slow.
+/// Sends each map newer than `after`, until the stream's time is over or the client is gone. A slow client
+/// gets only the newest map.
 async fn follow(
     mut maps: watch::Receiver<Option<InUse>>,
     mut after: u64,

@@ -14,7 +14,8 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-/// What tonic says, with the code INTERNAL, of bytes that are no message of the call.
+/// The texts that tonic puts, with the code INTERNAL, into the error for bytes that are no message of the
+/// call.
 const NO_MESSAGE: [&str; 3] = [
     "failed to decode Protobuf message",
     "Missing request message",
@@ -82,7 +83,7 @@ where
                 let message = format!("the call was not done within its deadline of {limit:?}");
                 Ok(Status::deadline_exceeded(message).into_http())
             };
-            // The timer counts whole milliseconds, so the answer's time is looked at, too.
+            // The timer counts whole milliseconds, so the time of the answer is checked, too.
             match tokio::time::timeout_at(begun + limit, answer).await {
                 Ok(answer) if begun.elapsed() < limit => answer.map(named),
                 Ok(_) | Err(_) => late(),

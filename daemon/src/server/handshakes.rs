@@ -4,7 +4,8 @@
 //! deadline. Their number is bounded: beyond it the host with most handshakes loses its oldest one.
 //!
 //! A first step answers the caller's hello, and the others need its reply to that. Where steps of both kinds
-//! are due, they alternate. So one that has replied waits for no flood of hellos, and the other way round.
+//! are due, they alternate. So a flood of hellos does not delay a caller that has replied, and a flood of
+//! replies delays no hello.
 
 use atomic_waker::AtomicWaker;
 use gnstor_base::turns::Turns;
@@ -17,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::time::Instant;
 
-/// One handshake. It ends as a future does.
+/// One handshake, as a future.
 pub(super) trait Shake: Future + Unpin {
-    /// The caller's hello has come, so that its next bytes are a reply.
+    /// Whether the caller's hello has been answered, so that its next bytes are a reply.
     fn is_answered(&self) -> bool;
 }
 
@@ -42,8 +43,8 @@ struct Both {
 
 impl Both {
     fn pop(&mut self) -> Option<u64> {
-        // Of one host the newest: beside a flood from its own host each one would be closed as the oldest
-        // just before its turn.
+        // Take the newest of a host. In a flood from that host, the oldest would always be closed just before
+        // its turn.
         let first = |both: &mut Self| both.first.pop_newest().map(|(_, number)| (true, number));
         let further = |both: &mut Self| both.further.pop().map(|(_, number)| (false, number));
         let (is_first, number) = match self.was_first {
@@ -174,9 +175,9 @@ impl<F: Shake> Handshakes<F> {
         self.due.thread.register(cx.waker());
         loop {
             let Some(number) = self.due.turns().pop() else { return Poll::Pending };
-            // One that was closed takes no turn.
+            // A handshake that was closed takes no turn.
             let Some(handshake) = self.under_way.get_mut(&number) else { continue };
-            // What wakes it from here on gives it another turn.
+            // From here on a wake-up gives the handshake another turn.
             handshake.bell.is_due.store(false, Ordering::Release);
             let (host, waker) = (handshake.bell.host, Waker::from(Arc::clone(&handshake.bell)));
             let step = Pin::new(&mut handshake.step).poll(&mut Context::from_waker(&waker));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tools ask that know nothing of GNStor: `grpc.health.v1`, and the definitions of all calls
-//! (`grpc.reflection.v1`, and its earlier version that tools still use).
+//! Services for tools that do not know GNStor: `grpc.health.v1`, and the definitions of all calls. The latter
+//! are `grpc.reflection.v1` and its earlier version, which tools still use.
 //!
 //! Health says that the daemon serves, which each party may know that reaches its port: a probe has no
 //! certificate and no token to show. Reflection is for callers with a proof, as all other calls.
@@ -24,7 +24,7 @@ pub(super) const MESSAGE_BYTES: usize = 4 << 10;
 /// The health of the daemon.
 #[derive(Clone, Debug)]
 pub(super) struct Healthy {
-    /// The daemon takes calls.
+    /// Whether the daemon takes calls.
     pub(super) serves: watch::Receiver<bool>,
     /// How long a stream lasts.
     pub(super) stream: Duration,
@@ -65,8 +65,8 @@ impl Health for Healthy {
     }
 }
 
-/// Tells the health now, and each change, until this time. An answer that is never complete would end its
-/// connection.
+/// Sends the health now and at each change, until this time. A stream without an end would count as an answer
+/// that the client does not take.
 async fn follow(
     mut serves: watch::Receiver<bool>,
     is_known: bool,

@@ -38,9 +38,9 @@ pub(super) enum Wire {
     Tls(Box<TlsStream<Stream>>),
 }
 
-/// Where the streams of a daemon become ready.
+/// Makes accepted streams ready for calls.
 pub(super) enum Hellos {
-    /// Without TLS they are ready at once.
+    /// Without TLS, streams are ready at once.
     None(mpsc::Sender<std::io::Result<Wire>>),
     Thread(Thread),
 }
@@ -151,13 +151,13 @@ async fn shake_hands(
     const IDLE: Duration = Duration::from_secs(3600);
     let time = HELLO.min(bounds.silence);
     let mut under_way = Handshakes::new(bounds.handshakes);
-    // They wait for the server, which takes one after the other.
+    // Streams with a finished handshake. The server takes them one after the other.
     let mut good = Turns::default();
     let mut in_a_row = 0;
     loop {
         let late = under_way.deadline().unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
-            // What waits here when the daemon stops is not begun any more.
+            // When the daemon stops, streams that still wait here are dropped.
             biased;
             () = ready.closed() => return,
             Ok(server) = ready.reserve(), if !good.is_empty() => {

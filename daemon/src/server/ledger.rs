@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 
 /// Age from which bytes may end their connection, where others need the memory.
 const OLD: Duration = Duration::from_secs(1);
-/// Time after which one that found no room looks again.
+/// Pause before a caller that found no room tries again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// The bytes of all connections.
@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     held: Mutex<OfAll>,
 }
 
-/// Bytes whose connections were not told to end.
+/// Bytes of connections that have not been told to end.
 #[derive(Debug, Default)]
 struct OfAll {
     count: u64,
@@ -52,7 +52,7 @@ struct Held {
     ending: Arc<Ending>,
 }
 
-/// Tells a connection that it is to end.
+/// The order to a connection to end.
 #[derive(Debug)]
 pub(super) struct Ending {
     must_end: AtomicBool,
@@ -113,8 +113,8 @@ impl Ledger {
 }
 
 impl OfAll {
-    /// The host that is to hold less: this one, if it holds more than its part. If all hosts hold too much,
-    /// the one with the most.
+    /// The host that must hold less: this one, if it holds more than its quota. If all hosts together hold
+    /// too much, the host with the most.
     fn greedy(&self, host: IpAddr, most: usize) -> Option<IpAddr> {
         if self.hosts.get(&host).is_some_and(|of_host| of_host.bytes > most / 4 * 3) {
             return Some(host);
@@ -140,7 +140,7 @@ impl OfAll {
 }
 
 impl Share {
-    /// So many bytes more count.
+    /// Counts `bytes` more.
     pub(super) fn grow(&self, bytes: usize) {
         let mut held = self.ledger.held();
         // If its connection was told to end, its bytes count no more.
@@ -179,7 +179,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Of a connection of this host.
+    /// The account of a connection from this host.
     pub(super) fn new(ledger: Arc<Ledger>, host: IpAddr, ending: Arc<Ending>) -> Self {
         Self { ledger, host, ending }
     }
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(ends(), [false; 4]);
         assert!(ledger.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
-        // What was told to end counts no more, and what was taken does not either.
+        // Bytes of a connection that must end, or that the caller has read, no longer count.
         drop(kept);
         drop(hold(a, &third, 250));
         assert!(ledger.has_room(a, later));

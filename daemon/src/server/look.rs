@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the process that a daemon is part of asks it: without a connection, and so without a proof.
+//! Questions from within the daemon's own process. They need no connection, and so no proof.
 
 use super::service::{ROOM, Service};
 use super::{Daemon, DaemonError};
@@ -29,7 +29,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Whether another look has found the same.
+    /// Whether both looks found the same.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.map == other.map
@@ -53,14 +53,14 @@ fn own<M>(message: M) -> Request<M> {
 }
 
 impl Daemon {
-    /// How the array is. It blocks until the daemon answers: async code must not call it.
+    /// Asks for the state of the array. Blocks until the daemon answers, so async code must not call it.
     ///
     /// # Errors
     /// [`DaemonError::Silent`]: the daemon stops, or does not answer within its deadline for a request.
     pub fn look(&self) -> Result<Look, DaemonError> {
         let (answer, answered) = std::sync::mpsc::channel();
         let service = self.looker.service.clone();
-        // The daemon's own runtime runs it: where that has ended, so has the channel.
+        // The daemon's own runtime runs the call. If that has ended, so has the channel.
         self.looker.runtime.spawn(async move { answer.send(look(service).await).ok() });
         let looked = answered.recv().map_err(|_| DaemonError::Silent("it has stopped".into()))?;
         looked.map_err(|status| DaemonError::Silent(status.message().into()))

@@ -120,7 +120,7 @@ pub enum DaemonError {
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
     Server(#[source] tonic::transport::Error),
-    /// What the daemon tells of its calls cannot be read: a bug.
+    /// The daemon's definitions of its calls cannot be read: a bug.
     #[error("internal error: {0}")]
     Definitions(String),
     /// The daemon does not answer its own process.

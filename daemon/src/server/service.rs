@@ -65,7 +65,7 @@ pub(super) fn prove(
     Ok(call)
 }
 
-/// What the caller says of its client id, and whether it is proven.
+/// The caller's claim of a client id, and whether it is proven.
 fn shown_client(manager_key: Option<&Secret>, shown: Option<&ShownClient>) -> ClientProof {
     let client = shown.and_then(|shown| Some((shown, ClientId::new(shown.id)?)));
     match (manager_key, client) {
@@ -171,7 +171,7 @@ impl Service {
         }
     }
 
-    /// What a client gets: the number of its registration and its secret, where SSDs ask for them.
+    /// The answer to Register: the number of the registration, and the client's secret if SSDs ask for it.
     pub(super) fn registration(&self, client: ClientId, serial: u64) -> RegisterResponse {
         let client_id = u32::from(client.get());
         let Some(key) = &self.manager_key else {

@@ -37,7 +37,7 @@ impl Ssd {
         }
     }
 
-    /// A worker has looked for the command that this Abort names.
+    /// Completes an Abort after a worker has searched for the command that it names.
     pub(crate) fn end_abort(&mut self, now: Time, id: u32, aborted: bool) {
         // The Abort's own queue may be gone.
         if self.commands.get_mut(id).is_none_or(|command| !matches!(command.work, Work::Abort)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The SSD asks for its serving lease (rule 2a): all voters of its map, every 100 ms. A majority that says
-//! yes gives it a lease of 300 ms from the moment of asking. It asks itself without a message, where it
-//! votes.
+//! The SSD asks for its serving lease (rule 2a): all voters of its map, every 100 ms. If a majority says yes,
+//! the SSD has a lease of 300 ms from the moment of asking. An SSD that votes asks itself without a message.
 //!
 //! ```text
 //!   rounds   1         2         3         4            one each 100 ms
@@ -11,14 +10,14 @@
 //! The rounds of several SSDs begin together, at times that are the same for all of a process.
 //!
 //! A slow answer counts for the round that asked, so rounds are remembered as long as their lease would run.
-//! A question that has had no answer for a second counts as lost.
-//! A new start proves first that its content is the newest (`gnstor_fleet::opening`): what a majority says to
-//! the number of openings before is no lease.
+//! A question that has had no answer for a second counts as lost. After a start, the SSD first proves that
+//! its content is the newest (`gnstor_fleet::opening`). A majority's yes to the previous number of openings
+//! is that proof, and gives no lease.
 //!
-//! An SSD that is stopped in order asks once more, and what it asks is a goodbye ([`Ssd::say_goodbye`]).
+//! An SSD that is stopped in order sends one more question, which is a goodbye ([`Ssd::say_goodbye`]).
 //!
-//! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
-//! then what LEASE RENEW has made of it.
+//! An SSD whose map names no voters does not ask. LEASE RENEW then sets the word of
+//! [`crate::workers::WorkerSet::lease_end`].
 
 use crate::admin::state::{Asker, ByDaemon, Change, UNANSWERED, name, round_of, voter_of};
 use crate::commands::scratch::{Owner, QUESTION};
@@ -36,8 +35,8 @@ use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::voting::Ask;
 
 impl Ssd {
-    /// Map or content have changed: whether it asks from now on, and as which content. A lease belongs to the
-    /// content that asked.
+    /// Follows a change of the map or of the content: decides whether the SSD asks for leases, and as which
+    /// content. A lease belongs to the content that asked.
     pub(crate) fn follow_voters(&mut self, now: Time) {
         if self.admin.asker.goodbye.is_some() {
             return;
@@ -49,14 +48,14 @@ impl Ssd {
         }
         self.admin.asker.asks_as = asks_as;
         self.admin.asker.rounds.clear();
-        // Without voters it serves as ever: without a lease, unless a daemon has granted one before.
+        // Without voters, the SSD serves without a lease, unless a daemon has granted one before.
         let needs_lease = is_voted || self.needs_a_lease();
         self.table.end_lease(if needs_lease { Time::ZERO } else { Time::NEVER });
         self.admin.asker.next_at = now;
         self.wake_at(now);
     }
 
-    /// Whether it serves nothing without a lease, though no voters give one.
+    /// Whether the SSD serves nothing without a lease, although no voters give one.
     pub(super) fn needs_a_lease(&self) -> bool {
         let awaited = [ByDaemon::Awaited, ByDaemon::Counted { awaited: true }];
         self.admin.volumes.metadata().contents().leased || awaited.contains(&self.admin.asker.by_daemon)
@@ -72,7 +71,7 @@ impl Ssd {
         if self.admin.asker.goodbye.is_some() {
             return Time::NEVER;
         }
-        // If only its own yes is needed, the next number may be there at once.
+        // If the SSD needs only its own yes, the next number may be durable at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
             let own = self.table.fleet().and_then(|fleet| fleet.own()).unwrap_or_default();
             self.admin.asker.next_at = Asker::next_round(now, own);
@@ -81,7 +80,7 @@ impl Ssd {
         if self.admin.asker.asks_as.is_some() { self.admin.asker.next_at } else { Time::NEVER }
     }
 
-    /// What it asks the voters of its map.
+    /// The question that the SSD sends to the voters of its map.
     fn own_ask(&self, incarnation: Incarnation) -> Option<(Known, LeaseAsk)> {
         let fleet = self.table.fleet()?;
         let (known, ssd) = (fleet.known().clone(), fleet.own()?);
@@ -106,7 +105,7 @@ impl Ssd {
 
     /// The SSD is to be stopped. It gives its lease up, asks for no other one, and says so to the voters
     /// (rule 2b). So the map without it need not wait for that lease. Returns whether a majority of them has
-    /// heard it, or no answer is awaited. Further calls only tell that.
+    /// heard it, or no answer is awaited. Further calls only return that.
     pub fn say_goodbye(&mut self, now: Time) -> bool {
         if self.admin.asker.goodbye.is_none()
             && let Some((known, ask)) = self.admin.asker.asks_as.and_then(|content| self.own_ask(content))
@@ -117,7 +116,7 @@ impl Ssd {
     }
 
     fn begin_goodbye(&mut self, now: Time, known: &Known, ask: &LeaseAsk) {
-        // A voter hears of it only after the last command was judged by the lease.
+        // The lease must end before any voter hears the goodbye.
         self.table.end_lease(Time::ZERO);
         let (round, own) = (self.admin.asker.leave(known.voters()), ask.ssd);
         for voter in known.voters().iter().filter(|&voter| voter != own) {
@@ -168,7 +167,7 @@ impl Ssd {
         }
     }
 
-    /// A voter knows a higher number of openings. An answer to what it asked before is too late.
+    /// Handles a voter that knows a higher number of openings. An answer of an earlier round does not count.
     fn is_older(&mut self, now: Time, round: u32, known: Opening) {
         let own = self.table.fleet().and_then(|fleet| fleet.own()).map(|own| self.own_opening(own));
         if own.is_some_and(|own| own < known && self.admin.asker.asked_with(round, own)) {

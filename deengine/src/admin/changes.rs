@@ -46,7 +46,7 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// The sweeps of these volumes are over.
+    /// Requests tombstones for these volumes, whose sweeps are over.
     pub(crate) fn ask_burials(&mut self, now: Time, volumes: Vec<(Vid, u32)>) {
         for (vid, generation) in volumes {
             self.admin
@@ -193,7 +193,7 @@ impl Ssd {
         self.admin.volumes.metadata_mut().start_bury(vid, tombstone);
     }
 
-    /// What it is to serve by: the bytes of a map that has been judged.
+    /// Starts writing the bytes of a map that has been judged, for the SSD to serve by.
     fn start_map(&mut self, map: AnyMap, bytes: &[u8]) -> Begun {
         // Before the map: a cut in between leaves a content that no map gives a place.
         let is_new = matches!(&map, AnyMap::Three(map) if self.has_another_serve(map));
@@ -213,7 +213,7 @@ impl Ssd {
         Begun::Map(Box::new(map), is_new)
     }
 
-    /// What a volume's entry is about to be, and the term that it came with.
+    /// Starts writing a volume's new entry, and the term of its command.
     fn start_entry(&mut self, entry: &VolumeEntry) {
         self.start_term(self.table.term());
         self.admin.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
@@ -254,10 +254,10 @@ impl Ssd {
                 let (vid, generation) = (entry.vid, entry.generation);
                 self.table.mark_deleting(&entry);
                 self.judge_starved(now, vid);
-                // What waits for the volume's rate limit ends.
+                // Commands that wait for the volume's rate limit end.
                 self.schedule(now, vid.get());
-                // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
-                // reach into the id's next life.
+                // If VOLUME DELETE is repeated while the last transfers or the tombstone are awaited, no
+                // second sweep may start. It would unmap blocks of the id's next volume.
                 if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {
                     self.ftl().sweep(vid, generation);
                 }
@@ -302,7 +302,7 @@ impl Ssd {
         }
     }
 
-    /// The SSD serves by this map from now on.
+    /// Makes the SSD serve by this map from now on.
     fn end_map(&mut self, now: Time, map: AnyMap) {
         if self.admin.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
             self.admin.volumes.set_filling_since(Some(map.epoch()));
@@ -331,8 +331,8 @@ impl Ssd {
     }
 
     /// A daemon was granted a term on this command's queue. The queue that was granted one before is closed.
-    /// What is still on its way there would be carried out after the daemon has read what the SSD has. A
-    /// daemon of an earlier term learns that it is deposed when it connects again.
+    /// Otherwise commands still on their way there could be executed after the daemon has read the SSD's
+    /// tables. A daemon of an earlier term learns that it is deposed when it connects again.
     fn end_former_link(&mut self, now: Time, command: Option<u32>) {
         let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue)
         else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every command this SSD knows, and what it does: the Commands Supported and Effects page.
+//! Every command that this SSD supports, and its effects: the Commands Supported and Effects page.
 
 use gnstor_proto::fabrics;
 use gnstor_proto::nvme::{admin, io};

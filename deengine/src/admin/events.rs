@@ -67,7 +67,7 @@ impl Ssd {
         }
     }
 
-    /// Completes held requests with what is pending.
+    /// Completes held requests with the pending events.
     fn tell(&mut self, now: Time, cntlid: u16) {
         while let Some(host) = self.hosts.host(cntlid).filter(|host| !host.events.held.is_empty()) {
             let Some(event) = host.events.next() else { return };

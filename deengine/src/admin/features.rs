@@ -86,7 +86,7 @@ impl Ssd {
         let (mut features, mut kato, mut cache) = (host.features, host.kato, self.admin.write_cache);
         match select {
             0 => {}
-            // Nothing is saved, so what would be there after a power cycle is the default.
+            // No value is saved, so the value after a power cycle is the default.
             1 | 2 => {
                 features = Features::default();
                 kato = keep_alive_of(0);
@@ -158,7 +158,8 @@ impl Ssd {
                 check_namespace(sqe)?;
                 host.features.retry_limit = low(value);
                 let tells = value & DULBE != 0;
-                // Each worker keeps this for its queues. It reads it again after a change, with all rules.
+                // Each worker has a copy of this setting for its queues, and reads it again with all rules
+                // after a change.
                 if std::mem::replace(&mut host.features.tell_unwritten, tells) != tells {
                     self.table.touch();
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the SSD is: the firmware asks the flash layer, counts over power cycles, and tells hosts what is new.
+//! Health of the SSD: the firmware asks the flash layer, counts over power cycles, and reports news to hosts.
 
 use crate::controller::Ssd;
 use crate::error::SsdError;
@@ -24,7 +24,7 @@ impl Ssd {
         self.table.count(request);
     }
 
-    /// Asks the flash layer how it is; hosts are told of what is new.
+    /// Asks the flash layer for its health, and reports news to hosts.
     pub(crate) fn look_at_flash(&mut self, now: Time) {
         let found = self.found_health();
         if self.smart_mut().take_found(now, found) {
@@ -75,7 +75,7 @@ impl Ssd {
         match self.boot().origin {
             Origin::NoDump(_) => smart_counters.backup_failed = self.config().preset.power_protected,
             Origin::Dump => smart_counters.backup_failed = false,
-            // What became of the dump, if one was needed, is not known of these.
+            // After these starts the result of the dump is not known, if one was needed.
             Origin::Fresh | Origin::Clean | Origin::Rebuilt(_) => {}
         }
         self.admin.volumes.metadata_mut().set_smart_counters(&smart_counters)?;

@@ -86,7 +86,7 @@ impl Ssd {
         self.push(id, Push { kind: TransferKind::Other, remote, local, sum: None });
     }
 
-    /// Fetches what the command's host has for it.
+    /// Fetches the command's data from its host.
     pub(crate) fn fetch<W: FnOnce(Buffer) -> Work>(
         &mut self,
         now: Time,
@@ -166,7 +166,7 @@ impl Ssd {
     }
 }
 
-/// The fields of Identify Controller that tell what this firmware can do.
+/// The fields of Identify Controller for the abilities of this firmware.
 fn put_abilities(data: &mut [u8]) {
     data[92..96].copy_from_slice(&NOTICES.to_le_bytes()); // OAES
     data[96] = 1; // CTRATT: host identifiers of 128 bits

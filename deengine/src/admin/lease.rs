@@ -8,8 +8,8 @@
 //!                              |<-- lease ms -->|
 //! ```
 //! Before the first renewal there is no lease and the SSD serves: a daemon that renews none is served as
-//! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
-//! has one again. Where the map names voters, they give the lease instead ([`super::asker`]).
+//! ever. The SSD durably notes its first lease. So after a restart, an SSD that ever had a lease serves only
+//! under a new one. Where the map names voters, they give the lease instead ([`super::asker`]).
 
 use super::state::Change;
 use super::volumes::version_and_term;
@@ -37,7 +37,7 @@ impl Ssd {
         if !self.table.was_renewed_in(term) {
             return self.ask_change(now, permit, 0, Change::Lease { term, version, until });
         }
-        // What must be durable has been durable since the term's first renewal, so this waits for no disk.
+        // The note of the lease has been durable since the term's first renewal, so this waits for no disk.
         match self.table.renew_lease(term, version, until) {
             Ok(()) => self.complete(permit, OK, now, 0),
             Err(refused) => self.refuse(permit, 0, refused, now),
@@ -53,7 +53,7 @@ impl Ssd {
         }
     }
 
-    /// What a command that is done at `at` has missed in the meantime: the end of the lease.
+    /// The refusal of a command that is done at `at`, if the lease has ended by then.
     pub(crate) fn lease_over(&self, at: Time) -> Option<Refused> {
         (!self.table.serves(at)).then_some(Refusal::NotServing.into())
     }

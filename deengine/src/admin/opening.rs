@@ -57,12 +57,13 @@ fn with(openings: &[u64], ssd: usize, count: Opening) -> Vec<u64> {
 }
 
 impl Ssd {
-    /// The highest number that it knows of an SSD of its map. Its own is what its content says.
+    /// The highest number of openings that this SSD knows of an SSD of its map. Its own number is in its
+    /// content.
     pub(crate) fn known_opening(&self, ssd: SsdId) -> Opening {
         self.openings().get(usize::from(ssd)).map_or(0, |&number| count_of(number))
     }
 
-    /// The number with which it asks.
+    /// The number of openings in this SSD's question.
     pub(crate) fn own_opening(&self, own: SsdId) -> Opening {
         if self.admin.volumes.stands_in() { opening::STANDS_IN } else { self.known_opening(own) }
     }
@@ -88,7 +89,7 @@ impl Ssd {
         })
     }
 
-    /// Starts to raise its own number; `false`: the map has no place for it.
+    /// Starts to raise the SSD's own number; `false`: the map has no place for it.
     pub(crate) fn begin_raise(&mut self) -> bool {
         let Some(own) = self.table.fleet().and_then(|fleet| fleet.own()) else { return false };
         self.start_opening(own, opening::next(self.known_opening(own)));
@@ -116,7 +117,8 @@ impl Ssd {
         }
         let answer = Answer { dw0: has, dw1: self.admin.asker.start, ..OK };
         if has < known {
-            // Without voters it was found before: it stays behind, so that the right file can be put back.
+            // Without voters, the older image was found before. Its number stays low, so that the operator
+            // can put the right file back.
             return match !self.asks_voters() && self.is_filling() {
                 true => self.refuse(permit, 0, Refusal::OlderImage.into(), now),
                 false => self.ask_change(now, permit, 0, Change::Older { known }),
@@ -162,9 +164,9 @@ impl Ssd {
         );
         let SsdIdentity { uuid, incarnation } = self.identity();
         let identity = SsdIdentity { uuid, incarnation: incarnation + 1 };
-        // This first: a cut in between is found at the next start.
+        // This must be written first: the next start then finds a cut in between.
         self.admin.volumes.metadata_mut().start_identity(identity, Some(epoch));
-        // Without voters its number stays, so each later start finds the same.
+        // Without voters the SSD's number stays low, so each later start finds the older image again.
         if self.asks_voters() {
             self.start_opening(own, known);
         }

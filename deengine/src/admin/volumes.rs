@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps. What voters hear
-//! is taken here and judged in [`super::voting`].
+//! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps. Commands for
+//! voters are received here and judged in [`super::voting`].
 //!
 //! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry. Its completion
 //! waits until no command that the old entry judged is in flight (a *fence*, protocol rule 8). A fence does
@@ -190,7 +190,7 @@ impl Ssd {
         self.ask_change(now, permit, 0, change);
     }
 
-    /// Completes the command when nothing judged by an older entry of the volume is in flight.
+    /// Completes the command once no command that an older entry of the volume allowed is in flight.
     pub(crate) fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
         let deadline = now + FENCE_DEADLINE;
         let id = self.start(permit, vid.get(), now, Work::Fence { vid, deadline });
@@ -201,8 +201,8 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// A worker that has done the last read that a fence waits for says so, but may not have seen the fence.
-    /// So the fence is looked for, too. When next.
+    /// Checks the fences. A worker reports the last read that a fence waits for, but may not have seen the
+    /// fence. Returns the time of the next check.
     pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
         if self.admin.volumes.fences.is_empty() {
             return Time::NEVER;
@@ -233,7 +233,7 @@ impl Ssd {
         }
     }
 
-    /// Closes the queues that keep a fence past its deadline; the next deadline.
+    /// Closes the queues that hold up a fence past its deadline. Returns the next deadline.
     pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
         let mut next = Time::NEVER;
         for id in self.admin.volumes.fences.clone() {
@@ -271,7 +271,7 @@ impl Ssd {
         queues
     }
 
-    /// Unmaps the next part of each deleted volume; when there is more to do.
+    /// Unmaps the next part of each deleted volume. Returns when there is more to do.
     pub(crate) fn sweep(&mut self, now: Time) -> Time {
         if !self.ftl().is_sweeping() && self.admin.volumes.swept.is_empty() {
             return Time::NEVER;

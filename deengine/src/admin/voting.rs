@@ -75,7 +75,7 @@ impl Ssd {
     /// The voter that this SSD is.
     ///
     /// # Errors
-    /// It has no map, or the map names another SSD at its place, or it has forgotten what it promised.
+    /// The SSD has no map, the map names another SSD in its place, or its promise could not be read.
     pub(crate) fn voter(&self) -> Result<Voter<Known>, Refused> {
         let fleet = self.table.fleet().ok_or(Refusal::NotServing)?;
         if self.admin.voting.forgot || !self.is_named_by(fleet) {
@@ -117,7 +117,7 @@ impl Ssd {
         self.table.fleet().and_then(|fleet| self.newer_held(fleet)).map(|(_, bytes)| bytes)
     }
 
-    /// Epoch of the newest map that it knows, as a completion carries it.
+    /// Epoch of the newest map that this SSD knows, as a completion carries it.
     fn newest_epoch(&self) -> u32 {
         let Some(fleet) = self.table.fleet() else { return 0 };
         self.newer_held(fleet).map_or(fleet.map().wire_epoch(), |(held, _)| held.map.map().wire_epoch())
@@ -130,7 +130,7 @@ impl Ssd {
         if array.0[..8] != take.array {
             return Err(Refusal::OtherArray.into());
         }
-        // The term that is in the way: the daemon asks for one above it.
+        // The higher term that this SSD knows: the daemon asks for one above it.
         let known = self.table.term() & u64::from(u32::MAX);
         let known = u32::try_from(known).unwrap_or_default();
         let refused = |refused| Refused::at(refusal_of(refused), known);
@@ -222,7 +222,7 @@ impl Ssd {
         Ok((known.map().clone(), bytes))
     }
 
-    /// A refusal, with the epoch that it speaks of.
+    /// A refusal, with the epoch of the newest known map.
     fn behind(&self, refused: gnstor_fleet::Refused) -> Refused {
         Refused::at(refusal_of(refused), self.newest_epoch())
     }
@@ -257,7 +257,7 @@ impl Ssd {
         }
     }
 
-    /// An SSD says goodbye. That promises nothing, so nothing is written down.
+    /// Handles an SSD's goodbye. The voter promises nothing by that, so it writes nothing down.
     fn hear_goodbye(&mut self, now: Time, permit: CompletionPermit, ask: &LeaseAsk) {
         match self.voter() {
             Ok(voter) if voter.active.array() == ask.array => {
@@ -282,7 +282,7 @@ impl Ssd {
             return Err(Refusal::SequenceError.into());
         };
         let identity = self.hosts.host(cntlid).map(|host| host.identity);
-        // An SSD asks for itself alone.
+        // An SSD may ask only for itself.
         let named = self.voter()?.active.map().id(ask.ssd).map(Identity::Peer);
         if named.is_none() || named != identity {
             return Err(Refusal::WrongIdentity.into());
@@ -291,7 +291,8 @@ impl Ssd {
         Ok((LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening, uuid }, is_goodbye))
     }
 
-    /// Whether it says yes, and the number of openings that it writes down before.
+    /// Judges a LEASE ASK. Returns the number of openings that the voter must write down before its yes, if
+    /// any.
     pub(crate) fn judge_lease_ask(&self, ask: &LeaseAsk) -> Result<Option<Opening>, Refused> {
         let known = self.known_opening(ask.ssd);
         self.voter()?.answer(ask, known).map_err(|refused| match refused {

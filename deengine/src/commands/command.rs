@@ -19,7 +19,7 @@ use gnstor_proto::status::Status;
 /// A command that has been accepted and not completed, or whose transfers are not all answered.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Gone once the queue is: then only the transfers are waited for.
+    /// `None` once the queue is gone: then the command only waits for its transfers.
     pub(crate) permit: Option<CompletionPermit>,
     pub(crate) queue: QueueKey,
     pub(crate) vid: u16,
@@ -29,12 +29,12 @@ pub(crate) struct Command {
     pub(crate) done_at: Time,
     pub(crate) pushed_bytes: u32,
     pub(crate) work: Work,
-    /// Its place among the commands of its queue.
+    /// The command's neighbours in the list of its queue.
     pub(crate) links: Links,
 }
 
 impl Command {
-    /// It waits for the translation layer.
+    /// Whether the command waits for the translation layer.
     pub(crate) fn waits_for_layer(&self) -> bool {
         matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
     }
@@ -51,7 +51,7 @@ pub(crate) struct Accepted {
     pub(crate) permit: CompletionPermit,
 }
 
-/// What a command does when its transfers have ended.
+/// The next step of a command when its transfers have ended.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Completes.
@@ -91,7 +91,7 @@ pub(crate) enum Work {
     AwaitEvent,
     /// An Abort: the worker of the queue is asked whether the command waits there.
     Abort,
-    /// The queue is gone; what the transfers touch is kept until they are answered.
+    /// The queue is gone. Memory of its transfers is kept until they are answered.
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
 
@@ -128,13 +128,13 @@ const _: () = assert!(size_of::<Command>() <= 216);
 /// A transfer under way.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// The command that it is of.
+    /// The command of the transfer.
     pub(crate) command: u32,
     /// What the transfer moves.
     pub(crate) kind: TransferKind,
 }
 
-/// What a transfer moves.
+/// The data that a transfer moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransferKind {
     /// This pinned page to the host.
@@ -164,7 +164,7 @@ impl Answer {
     }
 }
 
-/// What is needed to finish a write.
+/// The state with which a write is finished.
 #[derive(Debug)]
 pub(crate) struct WriteEnd {
     pub(crate) request: Authorized<Request>,
@@ -175,7 +175,7 @@ pub(crate) struct WriteEnd {
 /// Data that a host has for its command.
 pub(crate) struct Fetched<W> {
     pub(crate) bytes: u32,
-    /// What goes on with the data.
+    /// The work that continues with the data.
     pub(crate) work: W,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct Delivered<'a> {
     pub(crate) bytes: u32,
     /// DW0 of the completion.
     pub(crate) dw0: u32,
-    /// When the SSD has the data together.
+    /// When the SSD has all of the data.
     pub(crate) at: Time,
 }
 

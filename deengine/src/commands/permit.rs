@@ -19,7 +19,7 @@ impl CompletionPermit {
         Self { queue, cid, is_spent: false }
     }
 
-    /// The queue that it is of.
+    /// The queue of the command.
     pub(crate) fn queue(&self) -> QueueKey {
         self.queue
     }
@@ -35,7 +35,7 @@ impl CompletionPermit {
         (self.queue, self.cid)
     }
 
-    /// The queue is gone, so there is no completion.
+    /// Gives the permit up without a completion, because the queue is gone.
     pub(crate) fn forfeit(mut self) {
         self.is_spent = true;
     }

@@ -133,7 +133,7 @@ impl Scratch {
         Some(Buffer { since: now, ..buffer })
     }
 
-    /// The queue that is to end so that others find a buffer, and when to ask again.
+    /// The queue to close so that other hosts find a buffer, and when to ask again.
     pub(crate) fn holder_to_end(&mut self, now: Time) -> (Option<QueueKey>, Time) {
         let mut next = Time::NEVER;
         for (size, left) in OF_DAEMON.into_iter().enumerate() {
@@ -175,7 +175,7 @@ impl Scratch {
         self.region.slice(buffer.offset, buffer.bytes)
     }
 
-    /// A copy of the buffer's bytes: the host's data is looked at once, and cannot change while it is.
+    /// A copy of the buffer's bytes, so that the host cannot change the data while the firmware checks it.
     pub(crate) fn read(&self, buffer: &Buffer) -> Vec<u8> {
         let mut bytes = vec![0; buffer.bytes as usize];
         self.region.read(buffer.offset, &mut bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a worker hands to the SSD of the calls of target offload: queues that open and close, transfers that
-//! end, time that passes.
+//! Calls of target offload that a worker passes to the SSD: queues open and close, transfers end, time
+//! passes.
 
 use super::*;
 
@@ -48,7 +48,7 @@ impl Ssd {
         }
         let Some(command) = self.commands.get_mut(id) else { return };
         let refusal = match (kind, outcome) {
-            // The data changed on its way here: what is stored is not bad.
+            // The data changed on its way to the SSD, so the stored data is intact.
             (TransferKind::ToBlock(_) | TransferKind::Other, Outcome::BadChecksum) => {
                 Some(Refusal::TransferError)
             }

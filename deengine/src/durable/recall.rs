@@ -174,7 +174,7 @@ impl Ssd {
     /// before it has filled, and no earlier map makes it serve. But an older image may count its incarnation
     /// up to a number that the array gave to the content that was lost.
     pub(crate) fn has_another_serve(&self, map: &FleetMap3) -> bool {
-        // At a start it has taken the map that it has, and nothing else says so.
+        // Only a content that lacks writes can be another one than the map means.
         if !self.admin.volumes().is_filling() {
             return false;
         }
@@ -197,7 +197,7 @@ impl Ssd {
         (is_out || is_another).then_some(SsdIdentity { uuid, incarnation: own.incarnation.saturating_add(1) })
     }
 
-    /// This SSD's places in the map.
+    /// The map, as this SSD judges by it.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.admin.volumes().is_filling() || self.admin.volumes().stands_in();
         let has_forgotten = self.repair.forgotten_in == Some(map.epoch());

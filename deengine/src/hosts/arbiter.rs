@@ -55,7 +55,7 @@ impl Arbiter {
     }
 }
 
-/// Priority class of a queue; the numbers are those of Connect, CATTR bits 1:0.
+/// Priority class of a queue, numbered as in Connect, CATTR bits 1:0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Urgent = 0,
@@ -135,7 +135,7 @@ impl RoundRobin {
         first(0).or_else(|| (1..4).find_map(with_credit)).or_else(|| (1..4).find_map(first))
     }
 
-    /// The command that [`Self::next`] named was taken; whether its queue has `more`.
+    /// Notes that the command which [`Self::next`] named was taken. `more`: its queue has further ones.
     #[inline]
     pub(crate) fn took(&mut self, ring: usize, more: bool, weights: &Weights) {
         if let Some(class) = ring.checked_sub(1) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Asynchronous events: what hosts may want to know, and what each host has not been told yet.
+//! Asynchronous events, and the ones that each host has not received yet.
 
 use crate::smart::health::warning;
 
@@ -106,7 +106,7 @@ impl Events {
         Some(event)
     }
 
-    /// The page has been read: what it tells of is known, and new events of its kind may come.
+    /// Notes that the host has read the page, so that new events of its kind may be sent.
     pub(crate) fn read(&mut self, read: u8) {
         self.masked &= !(1 << read);
         for event in ALL.into_iter().filter(|event| event.words().2 == read) {

@@ -110,7 +110,7 @@ impl Host {
         fabrics::Host { identity: self.identity, id: self.host_id, serial: self.serial }.nqn()
     }
 
-    /// When the host is taken for dead, or is too late to prove who it is.
+    /// When the SSD takes the host for dead, or when its time to prove its identity is over.
     pub(crate) fn deadline(&self) -> Time {
         (self.last_alive + self.kato).min(self.proof.deadline())
     }

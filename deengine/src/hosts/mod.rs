@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connected hosts: their queues, their NVMe controllers, and what each controller was told. It carries
-//! no command out.
+//! The connected hosts: their queues, their NVMe controllers, and each controller's settings. This module
+//! executes no command.
 
 pub(crate) mod arbiter;
 pub(crate) mod events;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How far a host has proven who it is, and what the SSD asks of hosts.
+//! A host's progress in proving its identity, and the proof that the SSD demands.
 
 use super::said::Said;
 use crate::request::Refused;
@@ -63,7 +63,7 @@ impl Gate {
         self.asks() && self.serials.get(&id).is_some_and(|&highest| serial < highest)
     }
 
-    /// The host of this serial is proven, or the daemon says that no lower one is valid any more.
+    /// Notes that the host of this serial is proven, or that the daemon has invalidated lower serials.
     pub(crate) fn note(&mut self, identity: Identity, serial: u64) {
         if let Identity::Client(id) = identity {
             let highest = self.serials.entry(id).or_default();

@@ -9,7 +9,7 @@
 use crate::commands::CompletionPermit;
 use gnstor_auth::{Controller, Dice, Failure, Group, Names, Secret, SessionKey};
 
-/// What a message goes on from.
+/// The run of the protocol that a message continues.
 #[derive(Debug)]
 pub(crate) enum Run {
     Begun { names: Names, secret: Secret, group: Group, dice: Box<Dice> },
@@ -41,7 +41,7 @@ pub(crate) struct Judged {
 }
 
 impl Said {
-    /// Goes on with the run.
+    /// Continues the run with the message.
     pub(crate) fn judge(self) -> Judged {
         let Self { permit, cntlid, run, data } = self;
         let heard = match run {

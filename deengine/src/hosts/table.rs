@@ -143,7 +143,7 @@ impl Hosts {
         self.queues.insert(key, Queue { qid, role, entries, counted, size: entries, class });
     }
 
-    /// The Connect of this queue is about to succeed, so all its entries count. Returns whether they fit.
+    /// Counts all entries of a queue whose Connect is about to succeed. Returns whether they fit.
     pub(crate) fn count_all(&mut self, key: QueueKey) -> bool {
         let Some(queue) = self.queues.get_mut(&key) else { return false };
         let more = u32::from(queue.entries - queue.counted);
@@ -229,7 +229,7 @@ impl Hosts {
         Some(cntlid)
     }
 
-    /// The deadline of a controller may be an earlier one from now on.
+    /// Notes that a controller may have an earlier deadline from now on.
     pub(crate) fn look_again(&mut self, cntlid: u16) {
         let Some(host) = self.controllers.get_mut(index(cntlid)).and_then(Option::as_mut) else { return };
         let deadline = host.deadline();
@@ -301,7 +301,7 @@ impl Hosts {
             if deadline <= at {
                 return (deadline, admin);
             }
-            // The host has been heard since.
+            // The host has sent something since, so its deadline has moved.
             self.look_again(cntlid);
         }
         (Time::NEVER, None)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The life of a write, second part: its data is there. It is submitted in the worker's combining queue,
-//! committed by the holder of the layer's lock, and completed.
+//! The life of a write, second part, after its data has arrived. The worker submits the write in its
+//! combining queue. The holder of the layer's lock commits it, and the worker completes it.
 
 use super::guard::{Shared, SsdGuard};
 use super::waiting::without_room;
@@ -235,7 +235,7 @@ impl Worker {
         self.leave(now, &request);
     }
 
-    /// The firmware goes on with a write, and counts it in flight from now on.
+    /// Hands a write to the firmware, which counts it in flight from now on.
     fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         let mut ssd = self.shared.lock(self.index);
@@ -246,8 +246,8 @@ impl Worker {
 }
 
 impl Shared {
-    /// Commits what all workers have submitted, worker `last` after the others. Then it runs maintenance of
-    /// the layer.
+    /// Commits the writes that all workers have submitted, worker `last` after the others. Then runs
+    /// maintenance of the layer.
     pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
         let workers = &self.workers;
         let committing = workers.committing();
@@ -310,7 +310,7 @@ impl Ssd {
         self.written(now, permit, request, &committed);
     }
 
-    /// The write is in the map: it is counted and answered.
+    /// Counts and answers a write that is in the map.
     pub(crate) fn written(
         &mut self,
         now: Time,

@@ -54,7 +54,7 @@ impl Ssd {
         buffer: Buffer,
     ) {
         let Accepted { now, at: accepted, permit } = command;
-        // The first judgement found the client to be the identity of the queue.
+        // The first check has established that this client is the queue's identity.
         let identity = Identity::Client(request.get().address.client);
         let judged = match failure {
             Some(refused) => Err(refused),
@@ -110,7 +110,7 @@ impl Ssd {
             }
         }
         let done = self.ftl().read_time(start, &self.commands.lists.touched, zeros);
-        // The host has done its part. What the SSD waits for is no reason to end the host's queue.
+        // The host has sent its data. A wait of the SSD itself must not end the host's queue.
         self.commands.scratch.arrived(&buffer);
         let id =
             self.start(permit, address.vid.get(), done, Work::Compare { request, buffer, has_data: true });

@@ -91,7 +91,8 @@ impl Ssd {
         self.commands.delays.next()
     }
 
-    /// The first command of a volume's line changes, or its limits do: says when it starts, `now` or later.
+    /// Sets the start of the first command in a volume's line, `now` or later. Called when that command or
+    /// the volume's limits change.
     pub(crate) fn schedule(&mut self, now: Time, vid: u16) {
         let Some((_, first)) = self.commands.delays.first(vid) else { return };
         let start = self.table.start_of(now.max(first.since), vid, first.blocks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Dispatch: when a worker takes which command, and who carries it out.
+//! Dispatch: when a worker takes a command, and whether the worker or the firmware executes it.
 //!
 //! The modelled firmware serves one I/O command at a time. A command that arrives while it is busy pends with
 //! the worker of its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next
@@ -72,7 +72,8 @@ impl Worker {
         true
     }
 
-    /// What pends has changed: tells the other workers, and works out when to look at it again.
+    /// After a change of the pending commands: publishes them to other workers, and computes when to check
+    /// them again.
     #[inline]
     pub(super) fn publish_pending(&mut self) {
         let clients = self.pending.clients(self.index);
@@ -119,8 +120,9 @@ impl Worker {
         Some(if is_write { free.before(self.pace.ahead) } else { free })
     }
 
-    /// When the worker has something to do for what pends. If another worker is next, that is when its
-    /// turn is over. The firmware may be taken by another worker until then, but it is not free earlier.
+    /// When this worker next has something to do for its pending commands. If another worker is next, that is
+    /// the end of that worker's turn. The firmware may be taken by another worker until then, but it is not
+    /// free earlier.
     #[inline]
     fn pending_wants(&self) -> Time {
         if self.pending.is_empty() {
@@ -158,7 +160,8 @@ impl Worker {
     fn take(&mut self, now: Time, is_ahead: bool) {
         let free = self.shared.ftl.firmware_free();
         let mut burst = self.take_burst(is_ahead);
-        // Commits may follow. Other workers must know before them what pends here.
+        // Commits may follow, and take long. Other workers must know this worker's pending commands before
+        // that.
         self.publish_pending();
         if burst.len() > 1 {
             self.announce_reads(burst.iter().filter_map(|taken| match &taken.what {
@@ -189,7 +192,7 @@ impl Worker {
         burst
     }
 
-    /// A command that has pended is carried out. The firmware was `free` then.
+    /// Executes a command that was pending. `free`: when the firmware became free for it.
     fn dispatch_one(&mut self, now: Time, free: Time, Taken { queue, arrived, what }: Taken) {
         let sqe = match &what {
             Waiting::Write(id) => return self.judged.push(Judged::write(arrived, *id)),
@@ -200,7 +203,7 @@ impl Worker {
             && let Some(identity) = reader
             && self.judge(now, arrived, queue, Submission { identity, sqe })
         {
-            // Judging has counted it anew.
+            // `judge` has counted the command again.
             return self.state().handed_over();
         }
         // The commands judged before it go first.
@@ -224,7 +227,7 @@ impl Worker {
         port.fetch();
         let mut ssd = self.shared.lock(self.index);
         let is_known = ssd.take_command(now, start, queue, sqe);
-        // Connect and Disconnect change what the queue is.
+        // Connect and Disconnect change the role of the queue.
         ssd.refresh(port);
         let has_ended = !port.is_connected() && !port.waiting.is_empty();
         drop(ssd);
@@ -234,7 +237,7 @@ impl Worker {
         is_known
     }
 
-    /// The queue has ended on Disconnect. What pends behind that is out of sequence; writes that were
+    /// Ends a queue after Disconnect. Commands that pend behind the Disconnect are refused; writes that were
     /// begun go on.
     fn drain(&mut self, now: Time, queue: QueueKey) {
         for (arrived, what) in self.pending.remove(&mut self.ports, queue) {
@@ -246,7 +249,7 @@ impl Worker {
         self.publish_pending();
     }
 
-    /// The host asks for a pending command of this queue back.
+    /// Takes a pending command of this queue back, for an Abort.
     pub(super) fn take_back(&mut self, queue: QueueKey, cid: u16, abort: u32) {
         let is_taken = self.pending.take_back(&mut self.ports, queue, cid);
         self.publish_pending();
@@ -264,7 +267,7 @@ impl Worker {
         ssd.end_abort(self.now, abort, is_taken);
     }
 
-    /// The queue is gone: what pends in it ends.
+    /// Drops the pending commands of a queue that is gone.
     pub(super) fn drop_pending(&mut self, queue: QueueKey) {
         for (_, what) in self.pending.remove(&mut self.ports, queue) {
             match what {
@@ -348,7 +351,7 @@ impl Ssd {
         }
     }
 
-    /// Begins what the permission table has allowed.
+    /// Begins a request that the permission table has allowed.
     pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
         let Accepted { now, at: accepted, permit } = command;
         match request.get().verb {
@@ -364,7 +367,7 @@ impl Ssd {
         }
     }
 
-    /// The request is done; a fence may have waited for it.
+    /// Ends a request, which a fence may have waited for.
     pub(crate) fn leave(&mut self, now: Time, request: Authorized<Request>) {
         self.table.leave(request);
         self.complete_fences(now);

@@ -5,7 +5,7 @@ use super::worker::Worker;
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey};
 
 impl Worker {
-    /// One side has dropped the queue: the worker's part of it ends.
+    /// Ends the worker's part of a queue that the engine or the firmware has dropped.
     pub(super) fn end(&mut self, name: QueueKey) {
         self.finish_submitted(self.now);
         self.orphan_commands(name);
@@ -25,7 +25,7 @@ impl Worker {
         }
     }
 
-    /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
+    /// Translates an effect of the firmware for the engine. `None`: the effect is not for the engine.
     pub(super) fn translate(&mut self, effect: Effect) -> Option<Effect> {
         let name = match effect {
             Effect::Pull { queue, .. }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Flush: what the client may write, and what it has written, becomes durable.
+//! Flush: makes the volumes that a client may write durable, and everything that it has written.
 //!
 //! ```text
 //!   volumes whose entry names the client as writer --+
@@ -29,8 +29,8 @@ impl Ssd {
         self.await_durable(Accepted { now, at: accepted.max(at), permit }, 0, seq);
     }
 
-    /// The client may write this volume no more. Its next Flush still covers what it wrote: no later commit
-    /// is by the entry that named it.
+    /// Notes that a client has lost the right to write this volume. Its next Flush still covers its writes,
+    /// since no later commit is judged by the old entry.
     pub(crate) fn note_former_writer(&mut self, client: ClientId, vid: Vid) {
         let (last, durable) = self.ftl().last_change(vid);
         self.table.lost_writer(client, last, durable);

@@ -43,7 +43,7 @@ impl DerefMut for SsdGuard<'_> {
 }
 
 impl Drop for SsdGuard<'_> {
-    /// Leaves the effects with their workers and publishes the firmware's state.
+    /// Hands the effects to their workers, and publishes the firmware's state.
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
         self.workers.post(self.by, ssd.commands.effects());

@@ -18,7 +18,7 @@ pub struct Pace {
 impl Pace {
     /// The pace of a worker on a thread, whose commits and responses take real time.
     pub const REAL: Self = Self { ahead: ahead::FIRMWARE, burst: 16 };
-    /// Of a worker under a virtual clock: each command is taken by itself when the firmware is free.
+    /// The pace of a worker under a virtual clock: it takes each command by itself when the firmware is free.
     pub const EXACT: Self = Self { ahead: Span::ZERO, burst: 1 };
 }
 

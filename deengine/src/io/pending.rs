@@ -67,7 +67,7 @@ pub(super) struct Pending {
 #[derive(Debug)]
 struct Client {
     identity: Identity,
-    /// Its controllers with commands pending, in the order of their turns.
+    /// The client's controllers with commands pending, in the order of their turns.
     controllers: Ring,
 }
 
@@ -76,8 +76,8 @@ struct Client {
 struct Controller {
     client: u32,
     arbiter: Arc<Arbiter>,
-    /// The order of this worker alone, for a controller in plain round robin. Otherwise all workers share the
-    /// arbiter's order.
+    /// This worker's own order of the queues, for a controller in plain round robin. Otherwise all workers
+    /// share the arbiter's order.
     own: RoundRobin,
     /// Queues of this worker with a command.
     queues: u32,
@@ -92,7 +92,7 @@ impl Controller {
         }
     }
 
-    /// The queue has no command any more.
+    /// Removes a queue that has no command any more.
     fn remove(&mut self, queue: QueueKey) {
         let is_listed = match self.arbiter.shared_order() {
             Some(mut order) => order.remove(queue),
@@ -157,7 +157,7 @@ impl Pending {
         self.controllers.iter(&client.controllers).find_map(|controller| controller.next(worker))
     }
 
-    /// The next command may have changed.
+    /// Recomputes the kept answer, since the next command may have changed.
     fn has_changed(&mut self, ports: &Ports) {
         // Only a shared order depends on the worker.
         self.next = if self.shares_order() { None } else { self.look_at_next(0, ports) };
@@ -249,7 +249,7 @@ impl Pending {
         None
     }
 
-    /// A controller has had its turn, and so has its client.
+    /// Ends the turn of a controller and of its client.
     fn had_turn(&mut self, place: u32) {
         let Some(controller) = self.controllers.get(place) else { return };
         let (client, is_empty) = (controller.client, controller.queues == 0);

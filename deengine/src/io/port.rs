@@ -21,18 +21,18 @@ pub(super) struct Port {
     pub(super) key: QueueKey,
     /// Identity of the host whose reads and writes the worker may execute alone.
     pub(super) reader: Option<Identity>,
-    /// Where its commands pend.
+    /// Where the queue's commands pend.
     pub(super) standing: Standing,
     /// Commands that pend, and when they arrived.
     pub(super) waiting: VecDeque<(Time, Waiting)>,
-    /// Where `Pending` keeps its controller, while commands pend.
+    /// Index of the queue's controller in `Pending`, while commands pend.
     pub(super) listed: Option<u32>,
     size: u32,
     /// Commands that have not been completed.
     outstanding: u32,
     /// SQHD: commands fetched, modulo `size`.
     head: u32,
-    /// What the worker has done for the queue, and whether the firmware counts that as the host's.
+    /// Counters of the worker's commands on the queue, and whether the firmware counts them for the host.
     done: Arc<QueueCounters>,
     is_watched: bool,
 }
@@ -58,7 +58,7 @@ impl Port {
         matches!(self.standing, Standing::Io { .. })
     }
 
-    /// A command arrives. `false`: the host has more commands under way than the queue has entries.
+    /// Counts an arriving command. `false`: the host has more commands under way than the queue has entries.
     #[inline]
     pub(super) fn arrive(&mut self) -> bool {
         self.outstanding += 1;

@@ -117,7 +117,7 @@ impl Worker {
             port.fetch();
         }
         let command = Some((CompletionPermit::issue(queue, submission.sqe.cid.get()), request));
-        // The booking sets the time.
+        // `book` sets the time.
         let read = Read { command, pages, done_at: Time::NEVER, unmapped };
         self.judged.push(Judged { arrived, what: What::Read(read) });
         true
@@ -136,8 +136,8 @@ impl Worker {
         for Judged { what, .. } in judged.drain(..) {
             match what {
                 What::Write(id) => self.go_on(id),
-                // The response leaves without another look at the rules: what is read is what was true
-                // while the lease held (protocol rule 2).
+                // The response needs no second check of the rules: the data was current while the lease ran
+                // (protocol rule 2).
                 What::Read(read) if self.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
                 What::Read(read) => {
                     blocks.by_ref().take(read.blocks()).for_each(drop);
@@ -227,8 +227,8 @@ impl Worker {
         }
     }
 
-    /// The data of a block; `None` for what is not plain: an unreadable page, one of another life or of
-    /// another block.
+    /// The data of a block. `None`: the page is unreadable, or belongs to an earlier volume or to another
+    /// block.
     #[inline]
     fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
         let ftl = &self.shared.ftl;

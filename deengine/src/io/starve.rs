@@ -36,8 +36,8 @@ impl Ssd {
         }
     }
 
-    /// Whether there is something to do for this write: it has ended with its queue, it finds frames, or it
-    /// waits in vain.
+    /// Whether this write can be handled: its queue has ended, there are frames for it, or it will never get
+    /// frames.
     fn may_go_on(&mut self, client: ClientId, id: u32, gives_up: Option<NotDurable>) -> bool {
         let free = self.ftl().flash().free_frames();
         let Some(Work::Starved(end)) = self.commands.get_mut(id).map(|command| &command.work) else {
@@ -56,7 +56,7 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// Judges the next writes of volumes whose entries have changed; when to go on.
+    /// Judges the next writes of volumes whose entries have changed. Returns when to go on.
     pub(super) fn judge_on(&mut self, now: Time) -> Time {
         for id in self.commands.starved.take_to_judge(MOST_JUDGED) {
             #[cfg(test)]

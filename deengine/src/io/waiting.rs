@@ -37,8 +37,8 @@ impl Ssd {
         }
     }
 
-    /// The write finds no frames, or its client has its share of them. It is looked at again before later
-    /// ones of its client.
+    /// Makes a write wait for frames: none are free, or its client has used its share. The write is tried
+    /// again before later ones of its client.
     pub(super) fn starve(&mut self, now: Time, (client, vid): (ClientId, Vid), id: u32) {
         let is_tried = self.commands.is_retrying;
         self.commands.starved.join(client, vid, id, is_tried);
@@ -57,19 +57,19 @@ impl Ssd {
         self.wake_at(Time::ZERO);
     }
 
-    /// Something of the command has failed; it completes with the first such reason.
+    /// Notes a failure of a part of the command. The command completes with the first one.
     pub(crate) fn fail(&mut self, id: u32, refusal: Refusal) {
         if let Some(command) = self.commands.get_mut(id) {
             command.failure = command.failure.or(Some(refusal.into()));
         }
     }
 
-    /// The layer has something to do at `at`.
+    /// Notes that the layer has something to do at `at`.
     pub(crate) fn maintain_by(&mut self, at: Time) {
         self.workers().maintain_by(at);
     }
 
-    /// Sends on, or compares, what the medium has loaded.
+    /// Sends pages that the medium has loaded to their hosts, or compares them.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.commands.loads.is_empty() {
             let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
@@ -78,7 +78,7 @@ impl Ssd {
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
             match (result, to) {
                 (Ok(local), LoadFor::Host(remote)) if !gone => {
-                    // The load's place is taken by the transfer.
+                    // The transfer now counts in place of the load.
                     if let Some(command) = self.commands.get_mut(id) {
                         command.pending -= 1;
                     }
@@ -98,7 +98,7 @@ impl Ssd {
         }
     }
 
-    /// One of the things for which the command waited has ended.
+    /// Notes that a load or transfer of the command has ended.
     pub(crate) fn ended(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending -= 1;
@@ -107,7 +107,8 @@ impl Ssd {
         }
     }
 
-    /// Lets the layer get on, and tries the commands that wait for it. Returns when to call it again.
+    /// Runs the layer's maintenance, and tries the commands that wait for it. Returns when to call this
+    /// again.
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
         let layer = self.ftl().maintain(now);
         let judge = self.judge_on(now);
@@ -157,7 +158,8 @@ impl Ssd {
     pub(super) fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
         #[cfg(test)]
         (self.commands.tries += 1);
-        // A number comes again: the command that waited may be gone with its queue, and another one have it.
+        // Numbers are reused: the waiting command may be gone with its queue, and another command may have
+        // its number.
         let Some(command) = self.commands.get_mut(id).filter(|command| command.waits_for_layer()) else {
             return;
         };

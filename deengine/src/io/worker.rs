@@ -36,8 +36,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// One worker of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the
-/// other.
+/// One worker of an SSD. It is aligned, so that two workers share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Worker {
@@ -116,8 +115,8 @@ impl Ssd {
 }
 
 impl Worker {
-    /// The SSD, locked: for what is not I/O. The other workers go on with reads meanwhile, and wait with
-    /// everything else.
+    /// Locks the SSD, for work other than I/O. Meanwhile the other workers go on with reads, and everything
+    /// else waits.
     pub fn ssd(&self) -> SsdGuard<'_> {
         self.shared.lock(self.index)
     }
@@ -128,7 +127,7 @@ impl Worker {
         self.state().wake_by(wake);
     }
 
-    /// Frames that it has taken for a client whose data is under way.
+    /// Frames that this worker has taken for a client whose data is under way.
     #[cfg(test)]
     pub(crate) fn share_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
         self.writes.shares.held(client)
@@ -184,7 +183,7 @@ impl Worker {
         self.pending.len()
     }
 
-    /// What the end of a transport step does: commits the writes that have arrived.
+    /// As at the end of a transport step: commits the writes that have arrived.
     #[cfg(test)]
     pub(crate) fn end_step(&mut self) {
         self.commit_arrived(self.now);

@@ -14,12 +14,12 @@
 //!                 no room for now: submitted again a little later, before later writes   none
 //! ```
 //! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
-//! its next command or transfer, or at the next step. A sweep or a fence that began before the lock was
-//! taken has changed the version of the rules before. So writes that were judged by the version found
-//! under the lock are committed before either; others are judged again.
+//! its next command or transfer, or at the next step. If a sweep or a fence began before the lock was taken,
+//! the version of the rules has changed by then. So writes judged by the version found under the lock are
+//! committed before any sweep or fence. Other writes are judged again.
 //!
-//! A write that a worker may not begin alone goes the way of the [`Ssd`]: `begin_write`, then
-//! `finish_write`. It waits there for frames, and for collection.
+//! If a worker may not begin a write alone, the [`Ssd`] carries it out: `begin_write`, then `finish_write`.
+//! There the write waits for frames, and for collection.
 
 use super::pending::Waiting;
 use super::read::{Command, Judged};
@@ -140,7 +140,7 @@ impl Stage {
 #[derive(Debug)]
 pub(super) struct Submitted {
     pub(super) write: u32,
-    /// Whether it is in the combining queue.
+    /// Whether the write is in the combining queue.
     pub(super) is_job: bool,
 }
 
@@ -329,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// The write ends without a completion.
+    /// Ends a write without a completion.
     pub(super) fn abandon_write(&mut self, id: u32) {
         if let Some(write) = self.writes.commands.remove(id) {
             self.state().left();

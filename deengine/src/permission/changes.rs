@@ -75,8 +75,8 @@ impl Table {
         Ok(())
     }
 
-    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under
-    /// mapped blocks.
+    /// Checks whether VOLUME CHMOD may turn a volume's entry into this one. Inputs of placement cannot change
+    /// under mapped blocks.
     pub(crate) fn check_chmod(&self, entry: &VolumeEntry) -> Result<(), Refused> {
         self.check_term(entry.term)?;
         let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
@@ -108,7 +108,7 @@ impl Table {
         Ok(old.filter(|_| old != new))
     }
 
-    /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
+    /// The entry of a volume after VOLUME DELETE; `None` if that generation is gone already.
     pub(crate) fn check_delete(
         &self,
         vid: Vid,
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// The volume's sweep is done: its id may live again, in a higher generation.
+    /// Notes that the volume's sweep is done. A new volume with a higher generation may now use the id.
     pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
         let (_, volume) = self.change().remove(vid).expect("the volume was swept");
         self.writers.replace(vid, volume.entry.writer, None);
@@ -186,7 +186,7 @@ impl Table {
         self.workers.serves(at)
     }
 
-    /// An entry from the metadata. No lease runs: its clock stopped with the power.
+    /// Restores an entry from the metadata. No write lease is valid, as its clock stopped with the power.
     pub(crate) fn recall(&mut self, entry: VolumeEntry) {
         let (vid, term) = (entry.vid, entry.term);
         let deleting = entry.deleting;
@@ -210,7 +210,7 @@ impl Table {
         self.term = self.term.max(term);
     }
 
-    /// There was a serving lease, from the metadata: it is over, as its clock stopped.
+    /// Restores from the metadata that there was a serving lease. It is over, as its clock stopped.
     pub(crate) fn recall_lease(&self) {
         self.workers.end_lease_at(Time::ZERO);
     }

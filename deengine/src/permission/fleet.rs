@@ -26,7 +26,7 @@ pub struct Fleet {
     own: Option<u16>,
     /// The map gives places to this content: it names this SSD and incarnation, and says that it takes part.
     serves: bool,
-    /// States of SSDs that groups are judged by.
+    /// Whether the map has absent SSDs, by which groups are judged.
     has_absent: bool,
     has_full: bool,
     /// The copies of some group merge (rule 17).
@@ -56,7 +56,7 @@ pub enum Place {
     Filling,
     /// The SSD serves.
     Serving {
-        /// The SSD is the one that readers beside a writer ask (protocol rule 7).
+        /// Whether the SSD is the group's first, which serves readers beside a writer (protocol rule 7).
         first: bool,
     },
 }
@@ -115,7 +115,8 @@ impl Fleet {
         Self { has_forgotten, ..self }
     }
 
-    /// The places that fill take no writes and do not fill, until there is a newer map (rule 13).
+    /// Whether the SSD has forgotten its fill. Then its filling places take no writes and do not fill until
+    /// there is a newer map (rule 13).
     pub(crate) fn has_forgotten(&self) -> bool {
         self.has_forgotten
     }
@@ -246,7 +247,7 @@ impl Fleet {
         self.known.map()
     }
 
-    /// The map as voters look at it.
+    /// The map, in the view that voters use.
     pub(crate) fn known(&self) -> &Known {
         &self.known
     }

@@ -4,7 +4,7 @@
 use crate::request::Refused;
 use gnstor_proto::status::Refusal;
 
-/// Who renewed the lease last, and with which version. When it ends is a word beside the rules
+/// Term and version of the last renewal of the lease. The lease's end is a word beside the rules
 /// ([`crate::workers::WorkerSet::lease_end`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LastRenewal(Option<(u64, u64)>);
@@ -19,7 +19,7 @@ impl LastRenewal {
         Ok(())
     }
 
-    /// Whether it was of this term.
+    /// Whether the last renewal was of this term.
     pub(crate) fn is_of(self, term: u64) -> bool {
         self.0.is_some_and(|(last, _)| last == term)
     }

@@ -75,7 +75,7 @@ impl<T> Authorized<T> {
 #[derive(Debug, Default)]
 pub struct Table {
     rules: Arc<Rules>,
-    /// What changes with the commands of the volume in the same slot of the rules.
+    /// Per volume, in the slots of the rules: state that changes with the volume's commands.
     uses: Vec<Use>,
     workers: Arc<WorkerSet>,
     tombstones: Tombstones,
@@ -87,7 +87,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Judges a request. What it returns must come back to [`Self::leave`].
+    /// Judges a request. The caller must hand the returned value back to [`Self::leave`].
     ///
     /// # Errors
     /// The first rule that refuses, in the order of the protocol page.
@@ -116,7 +116,7 @@ impl Table {
         self.rules.confirm(now, self.workers.lease_end(), identity, request)
     }
 
-    /// A request that a worker has judged and counted is counted here from now on.
+    /// Counts a request here from now on that a worker has judged and counted.
     pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
         if let Some(count) = self.count_of(request) {
             *count += 1;
@@ -201,17 +201,18 @@ impl Table {
         count(&mut self.uses[usize::from(request.slot)].counters);
     }
 
-    /// What a worker does alone for this client by this queue is counted here.
+    /// Registers a queue's counters, by which the table counts commands that a worker executes alone for this
+    /// client.
     pub(crate) fn watch(&mut self, queue: QueueKey, client: ClientId, done: Arc<QueueCounters>) {
         self.clients.watch(queue, client, done);
     }
 
-    /// The queue is gone; what it has done is remembered.
+    /// Adds the counters of a queue that is gone to its client's.
     pub(crate) fn unwatch(&mut self, queue: QueueKey) {
         self.clients.unwatch(queue);
     }
 
-    /// A client's command was refused; it named this volume, which need not be there.
+    /// Counts a refused command of a client. It named this volume, which need not exist.
     pub(crate) fn count_refusal(&mut self, vid: u16, client: ClientId) {
         self.clients.of(client).refusals += 1;
         if let Some(slot) = Vid::new(vid).and_then(|vid| self.rules.slot_of(vid)) {
@@ -325,12 +326,12 @@ impl Table {
         Arc::make_mut(&mut self.rules)
     }
 
-    /// Something else that the workers have to look at again has changed.
+    /// Notes a change, other than of the rules, that the workers must check again.
     pub(crate) fn touch(&self) {
         self.workers.change();
     }
 
-    /// Replaces the entry of a volume; what its predecessor allowed counts as older from here on.
+    /// Replaces the entry of a volume. Requests that the previous entry allowed count as older from here on.
     fn replace(&mut self, slot: u16, change: impl FnOnce(&mut VolumeRules)) {
         if let Some(volume) = self.change().volume_mut(slot) {
             change(volume);

@@ -24,7 +24,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// When `cost` is there, `now` or later.
+    /// When the bucket holds `cost`, `now` or later.
     fn start(&self, now: Time, cost: Span) -> Time {
         let ahead = Span::from_ps(BURST.as_ps().saturating_sub(cost.as_ps()));
         now.max(self.full_at.max(now) - ahead)
@@ -72,12 +72,12 @@ impl Rate {
         }
     }
 
-    /// What a command costs of the first limit.
+    /// Cost of a command under the limit of commands.
     fn of_command(&self) -> Option<Span> {
         SECOND_PS.checked_div(u64::from(self.limits.max_iops)).map(Span::from_ps)
     }
 
-    /// What so many blocks cost of the second limit.
+    /// Cost of `blocks` blocks under the limit of bytes.
     fn of_bytes(&self, blocks: u32) -> Option<Span> {
         let bytes = u64::from(blocks) * u64::from(BLOCK_BYTES);
         let rate = self.limits.max_bytes_per_s;

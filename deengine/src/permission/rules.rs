@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const NO_SLOT: u16 = u16::MAX;
 
-/// Everything that decides whether a request is allowed, but for what rate limits have used up.
+/// Everything that decides whether a request is allowed, apart from the levels of rate limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     by_vid: Arc<Vec<u16>>,
@@ -88,8 +88,8 @@ impl Rules {
         }
     }
 
-    /// Until when the leases run by which these very rules allow a write: nothing else of them changes
-    /// with time.
+    /// The first end of a lease by which these rules allow the write. No other part of the rules changes with
+    /// time.
     #[inline]
     pub(crate) fn runs_until(&self, lease_end: Time, request: &Authorized<Request>) -> Time {
         if self.is_unchecked() {
@@ -138,7 +138,8 @@ impl Rules {
     fn serving_fleet(&self, now: Time, lease_end: Time, map_epoch: u32) -> Result<&Fleet, Refused> {
         let fleet = self.fleet.as_deref().ok_or(Refusal::NotServing)?;
         if fleet.needs_salvage() {
-            // It has no lease. The client is told what helps.
+            // This SSD has no lease. If the client's map is out of date, the refusal says so, since a new map
+            // helps the client.
             fleet.check_epoch(map_epoch)?;
             return Err(Refused::at(Refusal::NeedsSalvage, fleet.map().wire_epoch()));
         }

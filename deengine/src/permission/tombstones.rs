@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD remembers of deleted volumes.
+//! An SSD's memory of deleted volumes.
 //!
 //! * For ever: the last generation of each volume id. No later volume may have it (protocol rule 10).
 //! * For a day: the ids of the requests that last changed the volume. With them a restarted daemon recognises
@@ -27,7 +27,7 @@ struct Recent {
     request_ids: Vec<[u8; 16]>,
 }
 
-/// All of them.
+/// All tombstones of an SSD.
 #[derive(Debug, Default)]
 pub(crate) struct Tombstones {
     generations: BTreeMap<Vid, u32>,
@@ -41,7 +41,7 @@ impl Tombstones {
         self.generations.get(&vid).copied()
     }
 
-    /// The volume is gone: its entry as it was when its sweep was done.
+    /// Adds a tombstone for a volume whose sweep is done. `entry` is its last entry.
     pub(crate) fn add(&mut self, now: Time, entry: &VolumeEntry) {
         self.generations.insert(entry.vid, entry.generation);
         self.expire(now);
@@ -59,8 +59,8 @@ impl Tombstones {
         });
     }
 
-    /// A tombstone from before the power went. Its day begins anew, as it is unknown how long the power
-    /// was off.
+    /// Restores a tombstone after a power cycle. Its day begins anew, as the SSD does not know how long the
+    /// power was off.
     pub(crate) fn recall(&mut self, vid: Vid, tombstone: &Tombstone) {
         let &Tombstone { generation, term, version, ref ids, .. } = tombstone;
         self.generations.insert(vid, generation);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes
-//! with its commands.
+//! One volume as the SSD keeps it: the checks that need only its entry, and state that changes with its
+//! commands.
 
 use crate::permission::fleet::Place;
 use crate::permission::rate::Rate;
@@ -35,7 +35,7 @@ impl Readers {
     }
 }
 
-/// A volume's entry and what follows from it.
+/// A volume's entry, and data derived from it.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
@@ -68,7 +68,7 @@ impl VolumeRules {
         self.entry.limits != Limits::default()
     }
 
-    /// As it was before the power went; no lease runs as far as the SSD knows.
+    /// Restores the state from before a power cycle. As far as the SSD knows, no lease is valid.
     pub(super) fn recall(&mut self, term: u64, deleting: bool) {
         self.recalled = self.entry.writer.is_some();
         (self.lease_until, self.entry.term, self.entry.deleting) = (Time::ZERO, term, deleting);
@@ -168,7 +168,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// The entry has been replaced.
+    /// Counts the commands in flight as judged by an older entry, since the entry has been replaced.
     pub(super) fn age(&mut self, version: u64) {
         self.in_flight_older += std::mem::take(&mut self.in_flight);
         self.aged_at = version;

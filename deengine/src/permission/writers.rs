@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which volumes a client writes: what its Flush makes durable.
+//! The volumes that a client writes, which its Flush makes durable.
 
 use gnstor_durable::Seq;
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Writers by the entries of the volumes, and what former writers may have written.
+/// Writers by the entries of the volumes, and last transactions of former writers.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     /// Client and volume of each entry that names a writer.
@@ -16,7 +16,7 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// The entry of a volume has another writer.
+    /// Notes that the writer in a volume's entry has changed.
     pub(super) fn replace(&mut self, vid: Vid, old: Option<ClientId>, new: Option<ClientId>) {
         if let Some(old) = old {
             self.of.remove(&(old, vid));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
-//! no client's write comes in between.
+//! How a walk applies an answer: `gnstor_fleet::fill` judges each block while the layer is locked, so no
+//! client's write comes in between.
 
 use super::state::{Name, Walk, Window, Work};
 use super::{NO_ROOM, PAUSE};
@@ -33,7 +33,7 @@ pub(super) type Page = [u8; BLOCK_BYTES as usize];
 /// The answer of another SSD.
 pub(super) struct PeerAnswer<'a> {
     pub(super) read: &'a PeerRead,
-    /// Number of rows that it claims to be in `data`.
+    /// Number of rows that the answer claims to have in `data`.
     pub(super) rows: u32,
     pub(super) data: &'a [u8],
 }
@@ -88,7 +88,7 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
 enum Rule {
     /// The other SSD's, unless a client has written here since.
     Copy,
-    /// The one with the higher stamp: no copy serves (rule 17).
+    /// The copy with the higher stamp: no copy serves (rule 17).
     Merge,
     /// The other SSD's.
     Settle,
@@ -245,7 +245,7 @@ impl Ssd {
         Some(())
     }
 
-    /// Whether this SSD's copy of a block stays, which the other SSD cannot read.
+    /// Whether this SSD keeps its copy of a block that the other SSD cannot read.
     ///
     /// * If its record has rotted there, this SSD most likely has the same content.
     /// * Of two copies a newer one is the only content that is left. An older one is replaced: clients may

@@ -17,7 +17,7 @@
 //! * A fill takes a volume that is added while it is under way or over. An SSD in the place of another one
 //!   may learn the map before it has the volumes.
 //! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.
-//! * A fill is over when all that it took over is durable.
+//! * A fill is over when all blocks that it copied are durable.
 
 mod answer;
 mod apply;
@@ -48,7 +48,7 @@ const PAUSE: Span = Span::from_ms(20);
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question that has no answer after this time gets none.
 const PATIENCE: Span = Span::from_ms(2000);
-/// Time after which the walk looks whether all that it took over is durable.
+/// Interval of checks whether all copied blocks are durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
 /// How soon a fill that is paused looks whether a new term has ended the pause.
 const PAUSED_POLL: Span = Span::from_ms(100);
@@ -61,14 +61,15 @@ pub(crate) fn is_of_repair(ask: AskId) -> bool {
 }
 
 impl Ssd {
-    /// The table has another map, and repairs follow it from now on.
+    /// Makes repairs follow a new map of the table.
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
         let fleet = self.table.fleet().filter(|fleet| !fleet.has_forgotten());
         let places = fleet.map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
         if places.is_empty() {
-            // Done only now: no write that the older map judged is committed any more.
+            // This must not be done earlier: now no write that the older map judged can be committed any
+            // more.
             if !std::mem::take(&mut self.repair.places).is_empty() {
                 self.repair.walks.clear();
                 self.ftl().forget_current();
@@ -93,7 +94,7 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// The table has one more volume. A fill looks at it, too.
+    /// Adds a new volume to the fill.
     pub(crate) fn fill_added(&mut self, now: Time, vid: Vid) {
         if let Some(walk) = self.repair.walks.get_mut(&Name::Fill) {
             walk.add(vid);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! REPAIR: what the daemon wants of this SSD's repairs, and the log page of the scrub.
+//! REPAIR: the daemon's orders to this SSD's repairs. Also the log page of the scrub.
 
 use crate::commands::CompletionPermit;
 use crate::commands::OK;

@@ -10,7 +10,7 @@
 //! * The first of a group reads its copies and compares them with no other SSD's: the others compare with it.
 //! * While clients write, copies with other stamps are no fault: only equal stamps are compared.
 //! * A copy is replaced while the layer is locked, and only if it is still the one that was found wrong.
-//! * Nothing of it is durable: an SSD that starts scrubs no more.
+//! * The scrub's state is not durable: after a restart, an SSD does not continue a scrub.
 
 mod heal;
 mod look;
@@ -70,7 +70,8 @@ impl Ssd {
         log
     }
 
-    /// The table has another map. Another SSD may be the first of a group, and other places may serve.
+    /// Follows a new map of the table, in which another SSD may be the first of a group, and other places may
+    /// serve.
     pub(super) fn scrub_by_new_map(&mut self, now: Time) {
         let serves = self.table.fleet().is_some_and(|fleet| fleet.serves());
         if self.repair.scrub.runs() && !serves {

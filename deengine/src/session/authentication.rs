@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who a host is: NVMe in-band authentication of admin queues, and the proofs of I/O queues.
+//! Proofs of a host's identity: NVMe in-band authentication of admin queues, and the proofs of I/O queues.
 //!
 //! ```text
 //!   Connect (admin)  -> AUTHREQ   role Unproven: only Authentication Send and Receive, until a deadline
@@ -78,12 +78,12 @@ impl Ssd {
         }
     }
 
-    /// A message that is to be judged.
+    /// Takes the next message that must be judged.
     pub(crate) fn next_said(&mut self) -> Option<Said> {
         self.hosts.gate_mut().said.pop_front()
     }
 
-    /// A message has been judged. Its queue may have been closed meanwhile.
+    /// Applies the result of a judged message. Its queue may have been closed meanwhile.
     pub(crate) fn finish_judged(&mut self, now: Time, judged: Judged) {
         let Judged { permit, cntlid, heard } = judged;
         let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
@@ -155,7 +155,8 @@ impl Ssd {
             queue.role = Role::Admin(cntlid);
         }
         self.hosts.gate_mut().note(identity, serial);
-        // First, so that what a client has from its former connection does not count beside the new one.
+        // This must come first, so that resources of the client's former connection do not count beside the
+        // new one.
         self.end_former_host(now, identity, host_id, serial);
         self.commands.emit(Effect::Admitted { queue: permit.queue(), who: identity });
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CLIENT END: a client id has another holder, or none, and what its earlier holders have here ends.
+//! CLIENT END: a client id has another holder, or none. The SSD ends the connections and rights of its
+//! earlier holders.
 //!
 //! ```text
 //!   CLIENT END 7, serial 9 --> secrets of id 7 with serials below 9 are not believed any more

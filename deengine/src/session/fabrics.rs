@@ -97,7 +97,8 @@ impl Ssd {
         buffer
     }
 
-    /// Ends queues that have kept scratch memory for long while others find none; when to look again.
+    /// Ends queues that have kept scratch memory for long while others find none. Returns when to check
+    /// again.
     pub(crate) fn close_holders(&mut self, now: Time) -> Time {
         loop {
             let (queue, next) = self.commands.scratch_mut().holder_to_end(now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each volume and each client did: the rows of the vendor log pages C0h and C1h, in
-//! the form of `proto/src/log_page.rs`.
+//! Counters of each volume and each client: the rows of the vendor log pages C0h and C1h, in the form of
+//! `proto/src/log_page.rs`.
 
 use gnstor_base::controller::QueueKey;
 use gnstor_proto::log_page::{CountersHeader, CountersRow, FORMAT};
@@ -29,7 +29,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Workers have done this for it.
+    /// Adds the counts of workers.
     pub(crate) fn add(&mut self, done: Done) {
         self.reads += done.reads.commands;
         self.blocks_read += done.reads.blocks;

@@ -22,8 +22,8 @@ pub(crate) mod warning {
     pub(crate) const BACKUP: u8 = 1 << 4;
 }
 
-/// What the flash layer knows of its own health. [`crate::Ssd`] asks it now and then, and before it
-/// answers for it.
+/// The flash layer's report of its health. [`crate::Ssd`] asks for it from time to time, and before it
+/// answers a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashHealth {
     /// Spare blocks left, percent of the original number.
@@ -44,7 +44,7 @@ pub struct FlashHealth {
     pub reliability_degraded: bool,
     /// Writes are no longer possible.
     pub read_only: bool,
-    /// The power-failure dump does not work: what is acknowledged is not safe.
+    /// The power-failure dump does not work, so acknowledged writes are not safe.
     pub backup_failed: bool,
 }
 
@@ -66,7 +66,7 @@ impl Default for FlashHealth {
 }
 
 impl FlashHealth {
-    /// The bits of the critical warning that follow from it; the temperature is not the flash layer's.
+    /// The bits of the critical warning that follow from this report, so without the temperature.
     pub(crate) fn warnings(&self) -> u8 {
         let mut warnings = 0;
         for (is_set, bit) in [

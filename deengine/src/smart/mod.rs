@@ -99,7 +99,7 @@ impl Smart {
         &self.flash_health
     }
 
-    /// Replaces the health that hosts are told of; the warnings that are new.
+    /// Replaces the health that is reported to hosts. Returns the warnings that are new.
     pub(crate) fn replace_health(&mut self, health: FlashHealth) -> u8 {
         let new = health.warnings() & !self.flash_health.warnings();
         self.flash_health = health;
@@ -111,7 +111,7 @@ impl Smart {
         self.look_at
     }
 
-    /// The flash layer was asked how it is; whether that has changed.
+    /// Takes the flash layer's health. Returns whether it has changed.
     pub(crate) fn take_found(&mut self, now: Time, found: FlashHealth) -> bool {
         self.look_at = now + LOOK_EVERY;
         std::mem::replace(&mut self.found, found) != found

@@ -72,12 +72,12 @@ pub(crate) struct CombiningQueue {
 }
 
 impl CombiningQueue {
-    /// The work, while it is the worker's own.
+    /// Locks the work while it belongs to the worker.
     pub(crate) fn work(&self) -> MutexGuard<'_, Work> {
         self.work.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the work to the lock holder.
+    /// Submits the work to the lock holder.
     pub(crate) fn submit(&self) {
         // Pairs with the load in `is_submitted`.
         self.submitted.0.store(true, Ordering::Release);
@@ -142,7 +142,7 @@ pub(crate) fn commit_all<'a>(
 }
 
 impl Work {
-    /// Empties it for writes that were judged by this version of the rules.
+    /// Empties the work, for writes that were judged by this version of the rules.
     pub(crate) fn begin(&mut self, version: u64) {
         self.version = version;
         self.jobs.clear();

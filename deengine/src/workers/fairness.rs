@@ -72,9 +72,9 @@ const OVERDUE: u64 = 32 * PARTS;
 /// Whose turn it is, as one worker sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// The worker's own: no other worker with pending commands has dispatched less.
+    /// This worker is next: no other worker with pending commands has dispatched less.
     Own,
-    /// Another's.
+    /// Another worker is next.
     Others,
     /// The worker has come too late for many turns.
     Overdue,

@@ -22,7 +22,7 @@ use super::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Version(AtomicU64);
 
 impl Version {
-    /// The rules are about to change.
+    /// Counts up before a change of the rules.
     pub(crate) fn change(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -47,9 +47,9 @@ impl Seen {
 /// Commands of one volume that one worker has in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    /// Judged by the entry as the worker knows it.
+    /// Commands judged by the entry as the worker knows it.
     current: AtomicU32,
-    /// Judged by an entry that has been replaced.
+    /// Commands judged by an entry that has been replaced.
     older: AtomicU32,
 }
 
@@ -70,7 +70,7 @@ impl InFlight {
     #[inline]
     pub(crate) fn leave(&self, is_current: bool) {
         let count = if is_current { &self.current } else { &self.older };
-        // `Release`: what the read did comes before the end of the volume, which may wait for it.
+        // `Release`: the read's accesses come before the end of the volume, which may wait for the read.
         count.store(count.load(Ordering::Relaxed) - 1, Ordering::Release);
     }
 
@@ -82,8 +82,8 @@ impl InFlight {
         self.current.store(0, Ordering::Release);
     }
 
-    /// Whether no command is in flight that was judged by an entry older than version `at`. The firmware
-    /// asks.
+    /// Whether no command is in flight that was judged by an entry older than version `at`. Only the firmware
+    /// calls this.
     pub(crate) fn is_over(&self, seen: &Seen, at: u64) -> bool {
         let seen = seen.0.load(Ordering::Acquire) >= at;
         (seen || self.current.load(Ordering::SeqCst) == 0) && self.older.load(Ordering::Acquire) == 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers of an SSD and its firmware share without a lock:
+//! State that the workers of an SSD and its firmware share without a lock:
 //!
 //! * counts of commands in flight ([`in_flight`]) and the end of the serving lease ([`lease_word`]);
 //! * counters, writes to be committed ([`combining`]), and the notes that the firmware leaves with workers.
@@ -84,7 +84,7 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// What one worker shares. Only the worker writes its counters.
+/// State that one worker shares. Only the worker writes its counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WorkerState {
@@ -199,7 +199,7 @@ impl WorkerState {
         self.seen.set(version);
     }
 
-    /// Whether the firmware has left something.
+    /// Whether the firmware has left notes.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Relaxed)
@@ -226,7 +226,7 @@ impl WorkerState {
         self.has_mail.store(true, Ordering::Relaxed);
     }
 
-    /// Each note that another worker leaves calls `wake` from here on. Only the first call counts.
+    /// From now on, each note that another worker leaves calls `wake`. Only the first call counts.
     pub(crate) fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         _ = self.wake.set(Wake(Box::new(wake)));
     }
@@ -276,7 +276,7 @@ pub(crate) struct WorkerSet {
     states: Vec<WorkerState>,
 }
 
-/// Apart from its neighbours in memory.
+/// A value with cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLine<T>(pub(crate) T);
@@ -318,7 +318,7 @@ impl WorkerSet {
         runs(self.lease_end(), at)
     }
 
-    /// The serving lease ends then.
+    /// Sets the end of the serving lease.
     pub(crate) fn end_lease_at(&self, until: Time) {
         self.judging.0.serving.set(until.as_ps(), &self.judging.0.version);
     }

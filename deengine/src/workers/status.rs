@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers look at between commands: when the firmware or the translation layer has something to
-//! do.
+//! State that workers check between commands: when the firmware or the translation layer has something to do.
 
 use super::WorkerSet;
 use gnstor_base::time::{Span, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// How long after the alarm's time the other workers do what its keeper has not done.
+/// How long after the alarm's time other workers act in place of its keeper.
 const LATE: Span = Span::from_ms(10);
 
 /// State of the firmware that the workers need.
@@ -29,7 +28,7 @@ pub(super) struct Status {
     layer: Layer,
 }
 
-/// What each holder of the translation layer's lock writes. It has cache lines of its own, as every
+/// State that each holder of the translation layer's lock writes. It has cache lines of its own, as every
 /// command reads the rest.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -62,7 +61,7 @@ impl Default for Status {
     }
 }
 
-/// A worker commits until this is dropped.
+/// Marks that a worker commits, until this is dropped.
 pub(crate) struct Committing<'a>(&'a WorkerSet);
 
 impl Drop for Committing<'_> {
@@ -125,7 +124,7 @@ impl WorkerSet {
         alarm.min(Time::from_ps(soonest))
     }
 
-    /// The layer has done something.
+    /// Notes a change in the layer.
     #[inline]
     pub(crate) fn note_change(&self) {
         if !self.status.layer.changed.load(Ordering::Relaxed) {
@@ -133,14 +132,14 @@ impl WorkerSet {
         }
     }
 
-    /// Whether the firmware is to look at the health of the flash.
+    /// Whether it is time for the firmware to read the health of the flash.
     #[inline]
     pub(crate) fn is_to_look(&self, now: Time) -> bool {
         let status = &self.status;
         status.layer.changed.load(Ordering::Relaxed) && now.as_ps() >= status.look_at.load(Ordering::Relaxed)
     }
 
-    /// The firmware begins to look at the health of the flash, so earlier changes count no more.
+    /// Notes that the firmware reads the health of the flash now, so earlier changes no longer count.
     pub(crate) fn looked(&self) {
         self.status.layer.changed.store(false, Ordering::Relaxed);
     }

@@ -51,8 +51,8 @@ impl Data {
     }
 }
 
-/// What a command asks of the controller. The exchange fills in the command id, the queue flags and data
-/// pointer.
+/// A command's request to the controller. The exchange fills in the command id. The queue fills in flags and
+/// data pointer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ask {
     /// The submission entry.
@@ -70,7 +70,7 @@ pub struct Reply {
     pub data: Vec<u8>,
 }
 
-/// One command: the capsules that it sends, and the answer that it makes of the replies.
+/// One command: the capsules that it sends, and how it turns the replies into an answer.
 pub trait Dialogue {
     /// Result of the command.
     type Answer;
@@ -81,7 +81,7 @@ pub trait Dialogue {
     /// The command's next capsule.
     fn ask(&self) -> Ask;
 
-    /// The reply. `None`: it asks once more.
+    /// Takes the reply. `None`: the command sends another capsule.
     fn replied(&mut self, reply: Reply) -> Option<Self::Answer>;
 
     /// Called when no reply will come.
@@ -110,10 +110,10 @@ enum What<K, D> {
 #[derive(Debug)]
 struct InFlight<K, D> {
     what: What<K, D>,
-    /// The end of its patience, ms.
+    /// Deadline of the capsule, ms.
     due: u64,
     area: Area,
-    /// Number of bytes that it brings.
+    /// Number of bytes that the capsule's reply brings.
     brings: usize,
 }
 
@@ -213,7 +213,7 @@ impl<K, D: Dialogue> Exchange<K, D> {
     /// A completion came. `read` copies the bytes at an offset of the queue's window.
     ///
     /// # Errors
-    /// No command in flight waits for it: the exchange ended.
+    /// No command in flight waits for this completion: the exchange ended.
     pub fn completed(&mut self, cqe: Cqe, read: impl FnOnce(usize, &mut [u8])) -> Result<(), ChannelError> {
         self.goes_on()?;
         let cid = cqe.cid.get();

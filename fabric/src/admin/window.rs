@@ -48,7 +48,7 @@ impl Window {
         Some(free)
     }
 
-    /// The area is free again.
+    /// Frees an area.
     pub(super) fn give_back(&mut self, area: Area) {
         self.0 &= !area.mask();
     }

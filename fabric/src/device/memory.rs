@@ -51,7 +51,8 @@ impl DeviceMem {
         }
     }
 
-    /// Stores a word that kernels which run load by acquire: whatever was written before is seen with it.
+    /// Stores a word that running kernels load with acquire. A kernel that sees the word sees all earlier
+    /// writes, too.
     ///
     /// # Errors
     /// Driver errors.
@@ -74,7 +75,7 @@ impl DeviceMem {
         }
     }
 
-    /// The device that it is on.
+    /// The device that has the memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -60,7 +60,7 @@ pub enum DeviceError {
     /// A kernel did not do its part in time.
     #[error("{what} within {after:?}")]
     Timeout {
-        /// The event that did not come.
+        /// The event that the caller waited for.
         what: String,
         /// Length of the wait.
         after: Duration,
@@ -73,7 +73,7 @@ pub enum DeviceError {
         /// The runtime's words.
         cause: String,
     },
-    /// A switch in the environment that means nothing.
+    /// An environment variable with an invalid value.
     #[error("{name}={value}: it may be {allowed}")]
     Switch {
         /// The variable.
@@ -83,7 +83,7 @@ pub enum DeviceError {
         /// Allowed values.
         allowed: &'static str,
     },
-    /// A list of copies that cannot be done.
+    /// An invalid list of copies.
     #[error("cannot copy between host and device memory: {cause}")]
     Copy {
         /// The fault in it.
@@ -290,7 +290,7 @@ impl Device {
     /// else it is. On the CPU, any that is not null: the device's memory is the process's.
     ///
     /// # Errors
-    /// [`DeviceError::Memory`]: it is not.
+    /// [`DeviceError::Memory`]: the range is not memory of this device.
     pub fn check_memory(&self, address: u64, bytes: usize) -> Result<(), DeviceError> {
         let not = |cause: &str| DeviceError::Memory {
             bytes,

@@ -129,7 +129,7 @@ pub struct UpEntry {
 }
 
 impl UpEntry {
-    /// What the client of a SEND has written in place of immediate data: the low half of its clock, or 0.
+    /// The low half of its clock, which the client of a SEND has written in place of immediate data; or 0.
     pub fn client_stamp(&self) -> u32 {
         let is_stamped = self.kind == UP_SEND && self.flags & UP_IMMEDIATE == 0;
         if is_stamped { u32::try_from(self.arg[0]).unwrap_or(0) } else { 0 }

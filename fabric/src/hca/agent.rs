@@ -34,8 +34,8 @@ pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
 const FIRST_QPN: u32 = 0x100;
-/// How often, and how far apart, the GPU is looked at after a launch that failed, until its kernels have
-/// ended: a second.
+/// Number of checks of the GPU, and the time between two, after a failed launch: one second in all. The
+/// checks end when its kernels have ended.
 const LOOKS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(1);
 /// A queue pair in device memory, as create_qp needs it.
@@ -93,7 +93,7 @@ struct Tables {
     variants: u32,
     next_pd: u32,
     launches: u32,
-    /// Memory in which inbound data waits for a DUMP, and which data does.
+    /// Memory in which inbound data waits for a DUMP, and the kinds of messages that wait there.
     held: Option<(DeviceMem, Unordered)>,
 }
 

@@ -51,11 +51,11 @@ pub struct Response {
 /// How long after its modelled arrival a response may be seen before it counts as late, by two measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// From here on, ns after the arrival, the emulator has delivered the response late; below 2^31.
+    /// Nanoseconds after the arrival from which on the emulator has delivered the response late; below 2^31.
     pub late_ns: u32,
-    /// This time in ns after the arrival, the client has waited longer than the model gives this command
-    /// alone. It is negative if the emulator had delayed the command by more than the allowance before the
-    /// model saw it.
+    /// Nanoseconds after the arrival from which on the client has waited longer than the model gives this
+    /// command alone. It is negative if the emulator had delayed the command by more than the allowance
+    /// before the model saw it.
     pub client_late_ns: i32,
 }
 
@@ -106,8 +106,8 @@ pub enum Down {
         /// Modelled arrival on the executor's clock, ns: the owner must not see the message earlier. At most
         /// some microseconds ahead.
         due_ns: u64,
-        /// When it counts as late, from `due_ns` on. A message that is due at 0 has no modelled time and is
-        /// never late.
+        /// How long after `due_ns` the message counts as late. A message that is due at 0 has no modelled
+        /// time and is never late.
         allowance: Allowance,
     },
     /// A completion that the transport has made.
@@ -212,7 +212,7 @@ pub trait QpExecutor: Send {
         0
     }
 
-    /// Whether that wait is over.
+    /// Whether the wait with this name is over.
     fn is_quiescent(&self, _wait: u64) -> bool {
         true
     }

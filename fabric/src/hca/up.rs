@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an executor reports to the transport.
+//! Reports of an executor to the transport.
 //!
 //! Device code writes a [`UpEntry`]: a kind and fields whose meaning depends on it. Each executor decodes it
 //! once, when the transport polls, so that the transport matches on variants and reads no field twice.
@@ -87,7 +87,7 @@ pub enum Up {
 pub struct WorkRequest {
     /// When the executor took it, on its own clock, ns; 0 where the executor has no clock.
     pub stamp_ns: u64,
-    /// Of a SEND: the low half of its owner's clock when the owner wrote it; 0 where it does not say.
+    /// For a SEND, the low half of the owner's clock when the owner wrote it; 0 if the owner gives none.
     pub client_stamp: u32,
     /// Queue pair.
     pub qpn: u32,
@@ -135,7 +135,7 @@ pub struct Copied {
     pub tag: u32,
     /// `COPY_*`.
     pub status: u32,
-    /// Block sum of what was copied, where it was a block; else 0.
+    /// Block sum of the copied data, if it was a block; otherwise 0.
     pub sum: u32,
 }
 

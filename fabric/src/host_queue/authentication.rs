@@ -13,7 +13,7 @@ const GROUPS: &[Group] = &[Group::Null, Group::Ffdhe2048, Group::Ffdhe3072];
 const RECEIVE_BYTES: usize = 512;
 const _: () = assert!(RECEIVE_BYTES >= gnstor_auth::message::MAX_MESSAGE);
 
-/// The host that connects, and the secret that proves it.
+/// The host that connects, and its secret.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The host.

@@ -41,7 +41,7 @@ const MEMORY: usize = 65536 + MAX_DATA;
 
 static NEXT_QPN: AtomicU32 = AtomicU32::new(0x10_0000);
 
-/// The way to an SSD for queues in host memory.
+/// How queues in host memory reach an SSD.
 #[derive(Clone, Copy, Debug)]
 pub struct SsdPath<'a> {
     /// The transport with the connection to the SSD.
@@ -77,7 +77,7 @@ pub struct HostQp {
     sent: u16,
     posted: u16,
     consumed: u32,
-    /// The owner wakes the transport when it has sent all that it has.
+    /// Whether the owner wakes the transport itself, after all its sends.
     is_rung_later: bool,
 }
 
@@ -186,8 +186,8 @@ impl HostQp {
         self.memory.read(DATA + at as u64, data);
     }
 
-    /// [`Self::send`] wakes the transport's thread no more: the owner of many queues wakes it once for all
-    /// that it has sent.
+    /// From now on, [`Self::send`] does not wake the transport's thread. The owner of many queues wakes it
+    /// once after all its sends.
     pub(super) fn ring_later(&mut self) {
         self.is_rung_later = true;
     }

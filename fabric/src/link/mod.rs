@@ -44,7 +44,7 @@ pub struct Link {
     down: End,
 }
 
-/// A wire, and what this end has sent in small messages that the wire's word does not have yet.
+/// A wire, and the time of small messages of this end that are not in the wire's word yet.
 #[derive(Clone, Debug, Default)]
 struct End {
     /// Time at which the direction is free again, ps. Every transport writes it.
@@ -86,7 +86,7 @@ impl End {
         }
         let takes = Span::transfer(bytes + u64::from(config.overhead_bytes), config.bytes_per_second);
         let owed = self.owed;
-        // Where the wire has been free for long enough, what is owed went then.
+        // If the wire has been free for long enough, the owed messages went out in that time.
         let end = |free: u64| (Time::from_ps(free) + owed).max(at) + takes;
         // No other memory depends on this word.
         let free = &**self.wire;
@@ -94,7 +94,7 @@ impl End {
             let before = free.load(Ordering::Relaxed);
             self.owed = owed + takes;
             if self.owed > MOST_OWED {
-                // Added and not booked at a time: whether that is soon or late, it delays no earlier message.
+                // Added to the word instead of booked at a time, so it delays no earlier message.
                 free.fetch_add(std::mem::take(&mut self.owed).as_ps(), Ordering::Relaxed);
             }
             before

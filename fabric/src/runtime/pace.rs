@@ -7,7 +7,7 @@
 //!   where bytes of a stream, a waker or the next event end the nap before all work:
 //!   last activity -- spin, yield --> 20 to 300 us -- 100 ms -->
 //! ```
-//! There a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
+//! Such a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
 //! awake between two requests, and a lone request costs little.
 
 use crate::transport::Waits;
@@ -30,7 +30,7 @@ const SPIN_STEPS: u32 = 20;
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
 struct Plan {
-    /// Longest time for which it stays awake.
+    /// Longest time for which the thread stays awake without work.
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
@@ -44,13 +44,13 @@ const UNANNOUNCED: Plan = Plan {
     naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
     longest: Some(Span::from_ms(5)),
 };
-/// All work ends a nap.
+/// The plan if all work ends a nap.
 const ANNOUNCED: Plan = Plan { awake: Span::from_ns(300_000), naps: &[], longest: None };
 /// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// The first naps of such a transport. They add little to the time of a request after a short pause.
 const SHORTEST: Span = Span::from_ns(50_000);
-/// A nap ends so long before the next event: the operating system wakes a thread late.
+/// How long before the next event a nap ends, since the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
 /// Shortest time for which a thread stays awake.
@@ -96,7 +96,7 @@ impl Pace {
             return Rest::Yield;
         }
         let Waits { next, is_due, polls } = waits();
-        // An SSD that is due and did nothing polls another thread's work.
+        // An SSD that is due and did nothing waits for another thread, so the thread keeps polling.
         let looks = polls || is_due;
         let (plan, awake) = if looks { (&UNANNOUNCED, UNANNOUNCED.awake) } else { (&ANNOUNCED, awake) };
         if idle < awake {

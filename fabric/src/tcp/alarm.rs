@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a stream says, from any thread, that it has something to send.
+//! How a stream reports, from any thread, that it has something to send.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ impl Alarm {
         }
     }
 
-    /// On the transport's thread, which looks before it sleeps.
+    /// For calls on the transport's thread, which checks the alarm before it sleeps.
     pub(super) fn ring(&self, token: u32) {
         self.tokens.lock().expect("no panic while held").push(token);
         // Pairs with the acquire in `take`: a transport that sees the flag finds the token.

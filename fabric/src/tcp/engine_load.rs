@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Slots of streams at engines, and what others know of an engine. By that a listener chooses the engine of a
-//! new stream. The engine's account is in `transport::newcomers`.
+//! Slots of streams at engines, and the load that an engine publishes. A listener uses it to choose the
+//! engine of a new stream. The engine's account is in `transport::newcomers`.
 
 use gnstor_base::time::Time;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const ARRIVING_AT_WORK: u32 = 8;
 /// A client counts as so many newcomers when streams are divided among engines: most newcomers go soon.
 const CLIENT_STREAMS: u32 = 8;
 
-/// What others know of an engine. It says who gets the next stream.
+/// The published load of an engine. It decides which engine gets the next stream.
 #[derive(Debug, Default)]
 pub struct EngineLoad {
     /// The engine's streams, clients' with their weight.
@@ -36,17 +36,17 @@ impl EngineLoad {
         self.streams.load(Relaxed)
     }
 
-    /// Clients are at work until then.
+    /// Publishes until when clients count as active.
     pub(crate) fn works_until(&self, until: Time) {
         self.works_until.store(until.as_ns(), Relaxed);
     }
 
-    /// Newcomers' debt exceeds their credit until then.
+    /// Publishes until when newcomers' debt exceeds their credit.
     pub(crate) fn owes_until(&self, until: Time) {
         self.owes_until.store(until.as_ns(), Relaxed);
     }
 
-    /// Whether it takes no newcomer now.
+    /// Whether the engine takes no newcomer now.
     pub fn is_shut(&self, now: Time) -> bool {
         let is_before = |at: &AtomicU64| now.as_ns() < at.load(Relaxed);
         let arriving = self.arriving.load(Relaxed);

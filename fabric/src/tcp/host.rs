@@ -90,7 +90,7 @@ pub(super) struct Entry {
     entries: u32,
     /// Entries that count.
     counted: u32,
-    /// The queue pair's client; `None`: that is not admitted yet.
+    /// The queue pair's client; `None` until the client is admitted.
     client: Option<Identity>,
 }
 
@@ -108,7 +108,8 @@ pub(super) struct Asked<'a> {
 }
 
 impl Host {
-    /// A connection begins. Where the host has `most`, its oldest newcomer gives way. `None`: there is none.
+    /// Adds a connection. If the host has `most` already, its oldest newcomer gives way. `None`: it has no
+    /// newcomer.
     pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<Entered> {
         let mut held = lock(&self.account);
         let is_full = held.connections - held.leaving >= most;
@@ -121,7 +122,7 @@ impl Host {
         Some(Entered { number, one_gave_way: is_full })
     }
 
-    /// Whether it has `most` connections: for a further one, one of its own gives way.
+    /// Whether the host has `most` connections. For a further one, one of its own must give way.
     pub(super) fn has_its_part(&self, most: usize) -> bool {
         let held = lock(&self.account);
         held.connections - held.leaving >= most
@@ -168,7 +169,7 @@ impl Host {
         let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
         let is_many = who.is_some_and(|who| !of_ssd.clients.may_have(who, entries));
         if is_everywhere || is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
-            // The number may be of no SSD.
+            // The number may name no SSD.
             if of_ssd.queue_pairs == 0 {
                 held.of_ssd.remove(&ssd);
             }
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(notice.take(), (0..HOST_LEAVING).collect::<Vec<_>>());
         host.close(&all.remove(0));
         assert!(open(&host, 2, most, &notice).is_some());
-        // One that is admitted on its way out goes all the same.
+        // A queue pair that was told to close does so even if it is admitted meanwhile.
         assert!(host.admit(&mut all[0], client(1)) && all[0].client.is_none());
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one TCP connection and one host may take, and for how long they may wait. A Connect beyond a quota is
-//! refused with `NO_RESOURCES`; a connection that is closed gets [`super::Frame::End`] with the reason first,
-//! where its peer reads.
+//! Resources that one TCP connection and one host may use, and how long they may wait. A Connect beyond a
+//! quota is refused with `NO_RESOURCES`; a connection that is closed gets [`super::Frame::End`] with the
+//! reason first, where its peer reads.
 
 use gnstor_base::time::Span;
 
@@ -39,7 +39,7 @@ pub const IDLE: Span = Span::from_ms(60_000);
 pub const CONNECTIONS: usize = 16_384;
 /// Bytes from and for peers that a listener's connections hold, without the first [`FEW_BYTES`] of each.
 pub const HELD: usize = 128 << 20;
-/// The most that all hold: beyond [`HELD`] only what each host may hold in any case.
+/// Most bytes that all connections hold. Beyond [`HELD`], a host gets only [`SPARED_HELD`].
 pub const MOST_HELD: usize = HELD / 2 * 3;
 /// TLS handshakes of a listener that are under way.
 pub const HANDSHAKES: usize = 1024;
@@ -80,7 +80,7 @@ pub const FEW_ENTRIES: u32 = 512;
 // Each connection must be able to hold one frame and to have one transfer under way.
 const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 const _: () = assert!(FEW_BYTES > super::frame::MAX_FRAME && OUTBOX_BYTES <= HELD - HOST_HELD);
-// What an array may ask for at a time fits a client's outbox, with its headers.
+// All transfers that an array may request at a time fit a client's outbox, with their headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(HOST_QUEUE_PAIRS < HOST_NAMES && HOST_NAMES < 1 << 16);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
@@ -112,7 +112,7 @@ pub enum End {
 }
 
 impl End {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::NoHandshake,
         Self::Idle,

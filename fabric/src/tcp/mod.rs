@@ -12,9 +12,9 @@
 //! carries out the array's requests on the executor that owns the queue pair, with data staged in host
 //! memory.
 //!
-//! The table of what the array has asked for names each transfer by its tag and its connection. A tag is
-//! valid once: a `Done` that names anything else is dropped. The client sends the sum of its data with the
-//! data; the array compares it with the sum of what arrives. What one connection may take is in [`limits`].
+//! The table of requested transfers names each by its tag and its connection. A tag is valid once: a `Done`
+//! that names anything else is dropped. The client sends the sum of its data with the data; the array
+//! compares it with the sum of what arrives. What one connection may take is in [`limits`].
 //!
 //! The transport polls only the streams that are ready (`transport/ready.rs`).
 //!

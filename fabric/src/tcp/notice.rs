@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the account of a host tells one of its connections. Any thread may tell it; the connection's engine
-//! reads it.
+//! Orders of a host's account to one of its connections. Any thread may write them; the connection's engine
+//! reads them.
 
 use super::host::lock;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// What a connection is told to give up.
+/// Orders to a connection to close queue pairs, or to end.
 #[derive(Default)]
 pub(super) struct Notice {
-    /// There is something to read here.
+    /// Whether there are orders that were not read yet.
     is_new: AtomicBool,
     must_end: AtomicBool,
     /// Queue pairs to close, by the client's numbers.
@@ -47,13 +47,13 @@ impl Notice {
         self.ring();
     }
 
-    /// The connection is to end.
+    /// Orders the connection to end.
     pub(super) fn end(&self) {
         self.must_end.store(true, Ordering::Release);
         self.post();
     }
 
-    /// The connection is to close this queue pair, by the client's number.
+    /// Orders the connection to close this queue pair, by the client's number.
     pub(super) fn close(&self, pair: u32) {
         lock(&self.pairs).push(pair);
         self.post();

@@ -27,9 +27,9 @@ use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the frames of one turn may cost. After that the other streams have their turn. The limit doubles with
-/// each successful response. It halves with each other response, and with each useless frame. So a client
-/// whose commands are refused gets the least, however many it sends.
+/// Limit of the cost of a turn's frames: at first, and at most. After that the other streams have their turn.
+/// The limit doubles with each successful response. It halves with each other response, and with each useless
+/// frame. So a client whose commands are refused gets the least, however many it sends.
 const LEAST_TURN: u32 = 4;
 const MOST_TURN: u32 = 128;
 /// Cost of a frame that reports something, of a Connect, and of a frame that is refused or dropped.
@@ -105,7 +105,7 @@ impl PeerExecutor {
         self.regions = Arc::clone(regions);
     }
 
-    /// The stream's turn is over before its part is used. The next one begins anew.
+    /// Ends the stream's turn early. The next turn starts with the full cost.
     pub(crate) fn end_turn(&mut self) {
         self.spent = 0;
     }
@@ -142,7 +142,7 @@ impl PeerExecutor {
         self.up.push_back(Up::Close { qpn: conn });
     }
 
-    /// Gives up what other clients of the host need.
+    /// Closes queue pairs whose places other clients of the host need.
     fn give_way(&mut self) {
         let Some(place) = self.wire.place() else { return };
         if place.must_end() {
@@ -183,12 +183,13 @@ impl PeerExecutor {
         self.turn = turn.clamp(LEAST_TURN, MOST_TURN);
     }
 
-    /// Whether it has no queue pair: no wait for a command makes it worth to poll its stream again at once.
+    /// Whether the client has no queue pair. Then no command is about to come, and the stream need not be
+    /// polled again at once.
     pub(crate) fn is_unconnected(&self) -> bool {
         self.queues.open.is_empty()
     }
 
-    /// Whether it has something to say, such as that it is dead, without any byte from the client.
+    /// Whether the executor has a report, for example of its end, without any byte from the client.
     pub(crate) fn has_reports(&self) -> bool {
         !self.up.is_empty() || self.wire.dead().is_some()
     }

@@ -48,7 +48,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     host: Arc<Host>,
-    /// Its newcomers, as `greed` has them.
+    /// Number of the host's newcomers, as in `greed`.
     newcomers: usize,
 }
 
@@ -94,11 +94,11 @@ pub struct Place {
 pub enum NoPlace {
     /// All places are taken.
     Full,
-    /// The host has its part, and none of its connections gives way.
+    /// The host has used up its quota, and none of its connections gives way.
     OfHost,
 }
 
-/// The part of a place's host, or the whole, that the rules name.
+/// The address that counts as the host: the first 64 bits of an IPv6 address, or all of an IPv4 one.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -156,7 +156,7 @@ impl Place {
         self.address
     }
 
-    /// Whether it is to be given back, since another client of the host needs one.
+    /// Whether the connection must end, since another client of the host needs its place.
     pub fn must_end(&self) -> bool {
         self.notice.must_end()
     }
@@ -199,7 +199,7 @@ impl Place {
         &self.host
     }
 
-    /// What its connection is told to give up.
+    /// The orders to the place's connection.
     pub(super) fn notice(&self) -> &Arc<Notice> {
         &self.notice
     }
@@ -266,7 +266,8 @@ mod tests {
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
 
-    /// As two hosts could keep all others out, each with less than its part, or one with two addresses.
+    /// Two hosts, each below its quota, could otherwise use up all connections. So could one host with two
+    /// addresses.
     #[test]
     fn if_all_places_are_taken_the_host_with_most_newcomers_loses_its_oldest() {
         let _deadline = deadline();

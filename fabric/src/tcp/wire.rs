@@ -118,7 +118,7 @@ impl Wire {
         self.dead.is_some() || !self.stream.is_handshaking()
     }
 
-    /// The descriptor, for a poll of another than the transport.
+    /// The descriptor, for a poll outside the transport.
     pub fn descriptor(&self) -> RawFd {
         self.stream.tcp().as_raw_fd()
     }
@@ -128,7 +128,7 @@ impl Wire {
         self.place.as_ref().map(Place::host_address)
     }
 
-    /// Whether it is to give way to another connection of its host.
+    /// Whether the stream must give way to another connection of its host.
     pub fn must_end(&self) -> bool {
         self.place.as_ref().is_some_and(Place::must_end)
     }
@@ -159,7 +159,7 @@ impl Wire {
         self.alarm.as_ref().map(|(token, _)| *token)
     }
 
-    /// Why the stream is of no more use.
+    /// Why the stream is unusable, if it is.
     pub fn dead(&self) -> Option<&str> {
         self.dead.as_deref()
     }
@@ -176,7 +176,7 @@ impl Wire {
         self.end(end);
     }
 
-    /// The peer has ended the stream.
+    /// Notes that the peer has ended the stream.
     pub(crate) fn ended(&mut self, why: u16) {
         self.die(End::of(why).map_or("the peer ended the stream", End::why));
     }
@@ -340,7 +340,7 @@ impl Wire {
         frame
     }
 
-    /// Reads bytes without a look at them.
+    /// Reads bytes without decoding them.
     #[cfg(test)]
     pub(crate) fn take_raw(&mut self, most: usize) -> usize {
         self.stream.read(&mut vec![0; most], &mut Vec::new()).unwrap_or(0)

@@ -88,7 +88,7 @@ impl RcTransport {
         self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)).on(slot))
     }
 
-    /// What others know of this transport, and where streams get slots.
+    /// The published load of this transport, by which streams get slots.
     pub fn load(&self) -> Arc<EngineLoad> {
         Arc::clone(&self.newcomers.load)
     }

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Newcomers: streams on which no client has been admitted. While an engine serves clients, newcomers get a
-//! part of its time; what they take beyond it, they wait for.
+//! share of its time. Once they have used more, they must wait before the engine polls them again.
 //!
 //! ```text
 //!   accepted stream --EngineLoad::take of the engine with the least--> StreamSlot --add_client--> newcomer
 //!   newcomer --polled, timed--> debt of 8 times that time; --a client is admitted--> client
 //!   debt above the credit, and clients at work --> newcomers are not polled, and no slot is given
 //! ```
-//! Debt goes down as time passes. Without clients at work newcomers are polled as ever: what an engine does
-//! not need is theirs. The credit lets a client of many queues through at once.
+//! Debt goes down as time passes. Without active clients, newcomers are polled without limit. The credit lets
+//! a client of many queues through at once.
 
 use super::RcTransport;
 use crate::tcp::EngineLoad;
 use gnstor_base::time::{Clock, Span, Time};
 use std::sync::Arc;
 
-/// Newcomers have one in this number of an engine's time.
+/// Newcomers get one part in `PART` of an engine's time.
 const PART: u64 = 8;
-/// Newcomers' time that needs no wait.
+/// Time that newcomers may use before they have to wait.
 const CREDIT: Span = Span::from_ms(10);
 /// The debt for that time.
 const CREDIT_DEBT: Span = Span::from_ps(CREDIT.as_ps() * PART);
 /// An engine is at work for clients for so long after it last did something for one. If a poll of a newcomer
 /// owes more, that counts: clients can ask for nothing during a poll of milliseconds.
 const AT_WORK: Span = Span::from_ns(100_000);
-/// Others are told before they think that the work has ended.
+/// Notify other threads before their view of "clients are active" expires.
 const TELL: Span = Span::from_ns(50_000);
-/// No wait is longer, whatever a newcomer cost.
+/// Longest wait of newcomers.
 const LONGEST_WAIT: Span = Span::from_ms(250);
-/// Newcomers' time after which clients have their turn, also where none was at work.
+/// Time of newcomers' polls after which clients have their turn, even if none was active.
 pub(super) const AT_ONCE: Span = Span::from_ms(1);
-/// What it takes to add a stream to an engine.
+/// Time that an engine needs to add a stream.
 const ARRIVAL: Span = Span::from_ns(5_000);
 
 /// An engine's account of its newcomers' time.
@@ -41,7 +41,7 @@ pub(super) struct Account {
     repaid: Time,
     /// The largest debt for one poll since newcomers owed nothing.
     dearest: Span,
-    /// When something was last done for a client, and until when others think that clients are at work.
+    /// When the engine last served a client, and until when other threads take clients for active.
     served: Time,
     told: Time,
     /// The time for which the engine's thread has run; `None`: all time counts.
@@ -49,7 +49,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Something was done for a client.
+    /// Notes that the engine just served a client.
     #[inline]
     pub(super) fn serve(&mut self, now: Time) {
         self.served = now;
@@ -64,7 +64,7 @@ impl Account {
         self.work.map_or_else(|| clock.now(), |work| work())
     }
 
-    /// A newcomer has had this time of the engine's thread.
+    /// Charges newcomers for a poll that took this time of the engine's thread.
     pub(super) fn spend(&mut self, now: Time, time: Span) {
         let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
         self.dearest = if now < self.owes_until() { self.dearest.max(debt) } else { debt };

@@ -135,7 +135,7 @@ impl Ready {
         token
     }
 
-    /// The stream is gone.
+    /// Removes a stream that is gone.
     pub(super) fn remove(&mut self, token: u32) {
         let slot = &mut self.slots[token as usize];
         if slot.owner.take().is_some() {
@@ -157,7 +157,7 @@ impl Ready {
         self.wait_no_more(token);
     }
 
-    /// A stream that is no newcomer waits for none of them.
+    /// Takes a stream that is no newcomer off the list of waiting newcomers.
     fn wait_no_more(&mut self, token: u32) {
         let slot = &mut self.slots[token as usize];
         if slot.is_newcomer() {
@@ -169,7 +169,7 @@ impl Ready {
         }
     }
 
-    /// What another thread says to a stream ends the sleep of the transport's thread, too.
+    /// Makes a message of another thread to a stream end the sleep of the transport's thread, too.
     pub(super) fn ring_by(&self, waker: &Waker) {
         let waker = waker.clone();
         self.alarm.ring_by(move || waker.wake());

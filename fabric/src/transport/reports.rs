@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What executors report, handled: work requests enter the send queue of their connection, failures break it.
+//! Handles the reports of executors: work requests enter the send queue of their connection, and failures
+//! break it.
 
 use super::conn::{Pending, State, To};
 use super::times::{Times, untaken};

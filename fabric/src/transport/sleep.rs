@@ -21,7 +21,7 @@ pub(super) const WAKER: Token = Token(usize::MAX);
 pub struct Waker(Arc<mio::Waker>);
 
 impl Waker {
-    /// What this thread did before is seen by the transport's thread when it is awake.
+    /// After waking, the transport's thread sees everything that this thread did before.
     pub fn wake(&self) {
         // A transport that cannot be woken looks again when its nap ends.
         if let Err(error) = self.0.wake() {

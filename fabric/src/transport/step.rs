@@ -55,9 +55,9 @@ impl RcTransport {
 
     /// Does all that is due. Returns whether anything happened.
     ///
-    /// It takes the input first and reads the clock afterwards. So no command is judged by a time before its
-    /// arrival, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses
-    /// it (protocol rule 2).
+    /// The step takes the input first and reads the clock afterwards. So no command is judged by a time
+    /// before its arrival, however long the process was stopped in between. An SSD whose lease ended
+    /// meanwhile refuses it (protocol rule 2).
     pub fn step(&mut self, mut clock: impl Clock) -> bool {
         self.step_by(&mut clock)
     }

@@ -20,7 +20,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Of a command that the executor took at `taken`, `untaken` after its owner had written it.
+    /// The times of a command that the executor took at `taken`, `untaken` after its owner had written it.
     pub(super) fn of(taken: Time, untaken: Span) -> Self {
         Self { taken, untaken, ..Self::default() }
     }

@@ -8,9 +8,9 @@
 //!     or none is: SSD 1 has no data   [serving 0] [serving 3] [empty    ]    SSD 1, place 1: fills
 //!   serve_all  it has filled          [serving 0] [serving 5] [serving 1]
 //! ```
-//! The SSD that comes in takes each write from the first epoch on. So it has all that was acknowledged when
-//! it has filled. Only the second epoch takes places, all of the SSD that leaves. So its groups wait for a
-//! lease once.
+//! The replacement takes each write from the first epoch on. So once it has filled, it has every acknowledged
+//! write. Only the second epoch takes places, and takes all places of the leaving SSD at once. So its groups
+//! wait for a lease only once.
 //!
 //! `most` is the highest number of replicas that a volume has. A place at or above it has no data.
 
@@ -26,7 +26,8 @@ impl Map {
     /// none, SSDs at places that no volume uses are.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where no row needs one, or one cannot have one: then nothing changes.
+    /// [`Unchanged::NoPlace`] if no row needs a replacement, or some row cannot get one. Then nothing
+    /// changes.
     pub fn come_in(
         &self,
         leaves: SsdId,
@@ -64,10 +65,10 @@ impl Map {
         if taken.is_empty() { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map in which no SSD comes in for another one than these: the others stay.
+    /// The map in which only SSDs in `leave` are replaced: all other drains are called off.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where none does.
+    /// [`Unchanged::NoPlace`] if no other SSD is being replaced.
     pub fn stay(&self, leave: SsdSet, term: Term) -> Result<Self, Unchanged> {
         let mut next = self.next(term);
         for row in &mut next.rows {
@@ -78,11 +79,11 @@ impl Map {
         if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map in which an SSD that leaves has lost its places, if no volume uses them. It is out then, also
-    /// if it had none: it may have come in for another SSD that stayed after all.
+    /// The map in which an SSD that leaves has lost its places, if no volume uses them. The SSD is out then,
+    /// even if it had no place: it may have been a replacement in a drain that was called off.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where it is out, or a volume uses one.
+    /// [`Unchanged::NoPlace`] if the SSD is out already, or a volume uses one of its places.
     pub fn leave_unused(&self, ssd: SsdId, most: u8, term: Term) -> Result<Self, Unchanged> {
         let next = Self { epoch: self.epoch, ..self.next(term) }.left_unused(ssd, most, self.epoch + 1);
         let next = Self { epoch: self.epoch + 1, ..next };
@@ -90,7 +91,7 @@ impl Map {
         if is_same { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// This map, which is the next one, without these places.
+    /// As [`Self::leave_unused`], applied to this map, which is the next one already.
     #[must_use]
     pub fn and_leave_unused(self, ssd: SsdId, most: u8) -> Self {
         let epoch = self.epoch;
@@ -110,7 +111,7 @@ impl Map {
                     (*place, is_deprived) = (Place::Empty, true);
                 }
             }
-            // The SSD that was to come in there has nothing to take over: fewer replicas are used now.
+            // Volumes have fewer replicas now, so there is no place that the replacement would take over.
             let places = row.places;
             row.incoming = row.incoming.filter(|of| places[usize::from(of.place)] != Place::Empty);
             row.keep_first();
@@ -121,7 +122,7 @@ impl Map {
         self
     }
 
-    /// The SSD loses places in this epoch: it is out, if that were all.
+    /// Notes that the SSD loses places in this epoch. If it has none left, it is out.
     fn deprive(&mut self, ssd: SsdId, epoch: u64) {
         let has_place = self.has_place(ssd);
         if let Some(known) = self.ssds.get_mut(usize::from(ssd)) {
@@ -132,8 +133,8 @@ impl Map {
         }
     }
 
-    /// This map is the next one. SSDs that came in for one that leaves take over in it, if all of them have
-    /// filled.
+    /// Gives replacements the places of a leaving SSD, if all of them have filled. `self` is the next map
+    /// already.
     pub(super) fn take_over(&mut self, filled: SsdSet) {
         let comes_in = |row: &Row| {
             let incoming = row.incoming?;
@@ -182,7 +183,7 @@ impl Row {
         only.map_or(0, |at| at + 1).max(usize::from(most))
     }
 
-    /// Of these SSDs the ones that may come in.
+    /// The SSDs in `ssds` that may come in.
     fn open_to(&self, ssds: SsdSet, most: u8) -> SsdSet {
         let free: SsdSet = ssds.iter().filter(|&ssd| !self.members().contains(ssd)).collect();
         if !free.is_empty() {
@@ -191,7 +192,7 @@ impl Row {
         self.unused(ssds, most)
     }
 
-    /// Of these SSDs the ones at places that no volume uses, and that no SSD comes in for.
+    /// The SSDs in `ssds` at places that no volume uses, and that no SSD is about to take over.
     pub(super) fn unused(&self, ssds: SsdSet, most: u8) -> SsdSet {
         let taken_over = self.incoming.and_then(|of| self.places[usize::from(of.place)].ssd());
         let unused = self.places.iter().skip(self.used(most)).filter_map(|place| place.ssd());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The operator calls lost what the last copy of some groups had (rule 1c): its SSD is gone for good, or has
-//! lost writes.
+//! The operator gives up blocks of groups whose last copy is damaged or gone (rule 1c). The SSD with that
+//! copy is gone for good, or has lost writes.
 //!
 //! ```text
 //!   SSD 0 absent    epoch n                 n + 1: called lost       n + 2: SSD 0 is up to date, `back`
@@ -8,9 +8,9 @@
 //!   row 1, 3 too    [serving 0] [serving 3] [filling 0] [empty]      SSD 3 fills from it later
 //!   row 2, 3 too    [serving 3] [serving 0] [serving 3] [empty]      it waits for SSD 3
 //! ```
-//! A place that fills where no copy serves has nothing to compare with. So it ends with what its SSD has.
-//! That is nothing where an empty SSD has the place. One absent copy of a row decides: that at the lowest
-//! place, as each volume of the row has it. Without this rule copies that differ would serve together.
+//! A place that fills where no copy serves has nothing to compare with. So the SSD's own content becomes the
+//! content of the group. An empty SSD makes the group empty. One absent copy of a row decides: that at the
+//! lowest place, as each volume of the row has it. Without this rule copies that differ would serve together.
 
 use super::Unchanged;
 use crate::map::{Map, Place, Row, SsdState};
@@ -19,8 +19,8 @@ use crate::{Incarnation, SsdId, Term};
 use gnstor_proto::vendor::MAX_REPLICAS;
 
 impl Map {
-    /// The map after the operator has called lost what the content `incarnation` of an absent SSD lacks. Its
-    /// copies fill, and it stays absent until it is up to date ([`Self::back`]).
+    /// The map after the operator gives up the blocks that the content `incarnation` of an absent SSD lacks.
+    /// Its copies fill, and it stays absent until it is up to date ([`Self::back`]).
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] where the SSD is not absent.
@@ -53,15 +53,15 @@ impl Map {
         Ok(next)
     }
 
-    /// The SSD has a place that serves.
+    /// Whether the SSD has a place that serves.
     pub(super) fn serves_some(&self, ssd: SsdId) -> bool {
         self.rows.iter().any(|row| row.serving().contains(ssd))
     }
 }
 
 impl Row {
-    /// Of the absent copies the one at the lowest place stays. If that is this SSD's, it fills. In a merge
-    /// (rule 17) the others go on without this SSD.
+    /// Only the absent copy at the lowest place stays. If that copy is on this SSD, its place fills. In a
+    /// merge (rule 17) the others go on without this SSD.
     fn decide_by(&mut self, ssd: SsdId, absent: SsdSet) {
         if (1..=MAX_REPLICAS).any(|replicas| self.merging(replicas).contains(ssd)) {
             let mut places = self.places.iter_mut();
@@ -165,7 +165,7 @@ mod tests {
         let lost = map.call_lost(1, 9, 5).unwrap();
         assert_eq!(places(&lost), [(set(&[0]), set(&[0])), (SsdSet::EMPTY, set(&[1]))]);
         assert_eq!((states(&lost), shrunk(&lost)), ([absent, absent, out], [false, true, true]));
-        // The SSD decides nowhere: another one has each of its groups at a lower place.
+        // No group takes its content from this SSD: another one has each of its groups at a lower place.
         let lost = map.call_lost(2, 9, 5).unwrap();
         assert_eq!(places(&lost), [(set(&[0, 1]), set(&[0, 1])), (set(&[1]), set(&[1]))]);
         assert_eq!((states(&lost), shrunk(&lost)), ([absent, absent, out], [false, false, true]));

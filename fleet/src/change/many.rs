@@ -7,7 +7,7 @@
 //!   row 1                     [empty    ] [serving 2]    [filling 3] [serving 2]    [serving 3] [serving 2]
 //!   row 2, copy on absent 1   [serving 1] [empty    ]    [serving 1] [empty    ]    the same
 //! ```
-//! A row that waits for an absent SSD takes none: what it would fill from is not there.
+//! A row that waits for an absent SSD takes none: its source is not there.
 
 use super::Unchanged;
 use crate::map::{Map, Place, Row, Ssd, SsdState};
@@ -87,9 +87,9 @@ impl Map {
         if taken.is_empty() { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map after these SSDs have filled all their places: they serve them. One whose incarnation is not
-    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays. One that
-    /// comes in for an SSD that leaves takes over its place, when all that come in for that one have filled.
+    /// The map after these SSDs have filled all their places: they serve them. An SSD whose incarnation is
+    /// not the map's has lost the filled blocks, and is left out. As with [`Self::serve`] the first stays.
+    /// Replacements of a leaving SSD take its places together, once all of them have filled.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] if none of them has a place that fills.
@@ -110,7 +110,7 @@ impl Map {
             row.keep_first();
         }
         next.take_over(filled);
-        // Of the SSDs that come in for one, some may have filled before the others.
+        // Some replacements of a leaving SSD may have filled before the others.
         let is_same = |(was, is): (&Row, &Row)| was.places == is.places && was.incoming == is.incoming;
         let nothing_serves = self.rows.iter().zip(&next.rows).all(is_same);
         if nothing_serves { Err(Unchanged::NoPlace) } else { Ok(next) }

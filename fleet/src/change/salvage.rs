@@ -84,7 +84,7 @@ impl Row {
         self.keep_first();
     }
 
-    /// Where some volume has no copy that serves, only these SSDs fill: others have nothing to fill from.
+    /// If some volume has no serving copy, only these SSDs fill: others have no source to fill from.
     pub(super) fn end_other_fills(&mut self, of: SsdSet) {
         let without_copy = self.places.iter_mut().take_while(|place| !matches!(place, Place::Serving(_)));
         for place in without_copy {
@@ -174,7 +174,7 @@ mod tests {
             let back = lost.iter().fold(gone, |map, ssd| map.back(ssd, 20, 5).unwrap());
             assert_eq!(places(&back), places(&map));
         }
-        // Once a copy serves, one that fills is as any other.
+        // Once a copy serves, a filling copy is no longer part of a merge.
         let one = map.serve_all(&[(1, 8)], 5).unwrap().lose(0, 2, 5).unwrap();
         assert_eq!(places(&one), [[Empty, Serving(1)], [Serving(1), Filling(2)]]);
     }

@@ -7,8 +7,8 @@
 //!   spread     SSD 4 has joined            [serving 0] [serving 3]      SSD 4, place 1: fills
 //!   serve_all  it has filled               [serving 0] [serving 4]
 //! ```
-//! It is the way of a drain with other places: a part of those of each SSD, in place of all of one. So the
-//! second epoch takes places from many SSDs at once, and clients wait for a lease once.
+//! It works like a drain, but takes some places of each SSD instead of all places of one. So the second epoch
+//! takes places from many SSDs at once, and clients wait for a lease once.
 
 use super::Unchanged;
 use crate::map::{Incoming, Map, Place, SsdState};

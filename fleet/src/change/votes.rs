@@ -6,8 +6,9 @@
 //!   n + 1     voters 0 1       2 of 2 decide n + 2     an even number is a step between
 //!   n + 2     voters 0 1 3     2 of 3 decide n + 3
 //! ```
-//! A majority before meets any majority after. An SSD with an empty file has forgotten what it promised. So
-//! it comes back as a voter only by way of a map in which it does not vote.
+//! Each majority of the old voters has a member in common with each majority of the new ones. An SSD with an
+//! empty file has forgotten what it promised. So it comes back as a voter only by way of a map in which it
+//! does not vote.
 
 use super::Unchanged;
 use crate::map::{Map, SsdState};

@@ -103,14 +103,14 @@ impl World {
         all
     }
 
-    /// Whether it has a lease and lacks acknowledged writes.
+    /// Whether the SSD has a lease and lacks acknowledged writes.
     fn serves_old(&self) -> bool {
         self.has_majority()
             && self.on.is_some_and(|(has_raised, _)| has_raised)
             && self.disk.1 < self.acknowledged
     }
 
-    /// Whether it was called an older image, and is none.
+    /// Whether the SSD was called an older image, although its content is the newest.
     fn is_wronged(&self) -> bool {
         self.found && self.disk.1 == self.acknowledged && self.kept.is_none()
     }

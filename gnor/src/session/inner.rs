@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// From one look at the admin queues to the next: a connection that breaks is noticed so soon.
+/// Interval of checks of the admin queues. A broken connection is noticed within this time.
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause while an answer is awaited.
 const LOOK_SOON: Duration = Duration::from_millis(5);
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     pub(super) found: Vec<Option<Path>>,
     /// Why SSDs were not reached when the session began.
     pub(super) first: BTreeMap<usize, FirstDials>,
-    /// Paths that nothing uses any more. They are dropped after the lock.
+    /// Unused paths, to be dropped without the lock.
     pub(super) gone: Vec<Path>,
     /// Present if the client follows the fleet map.
     pub(super) following: Option<Following>,
@@ -140,7 +140,8 @@ impl Inner {
         }
     }
 
-    /// Gives up the path. If a found path exists, it is that one; the old one was cut before.
+    /// Gives up the found path if there is one, since the old one was cut before. Otherwise gives up the path
+    /// in use.
     fn cut(&mut self, now: Moment, ssd: usize) {
         if let Some(following) = &mut self.following {
             following.lost(now, ssd);
@@ -260,7 +261,7 @@ impl Inner {
         due
     }
 
-    /// A try is over. The next one comes after `rest`.
+    /// Notes that a try is over. The next one comes after `rest`.
     pub(super) fn renewal_ended(&mut self, now: Moment, ssd: usize, rest: Duration) {
         self.anew.next.insert(ssd, Some(now + rest));
     }

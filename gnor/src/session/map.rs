@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a session does about the fleet map: it sends the questions of [`MapWatch`], and hands maps that come
-//! to the client. The questions are commands of the admin queues beside Keep Alive; no thread waits for them.
+//! A session's part in following the fleet map: it sends the questions of [`MapWatch`], and passes maps to
+//! the client. The questions are commands of the admin queues beside Keep Alive; no thread waits for them.
 
 use super::inner::Inner;
 use super::{Path, Session, Wait};
@@ -29,7 +29,7 @@ const HEAD: usize = AnyMap::HEAD_BYTES.next_multiple_of(4);
 
 /// A client that follows the fleet map.
 pub trait Follower: Debug + Send + Sync {
-    /// Goes by this map from now on if it is newer and fit. Kernels may run.
+    /// Uses this map from now on, if it is newer and usable. Kernels may run.
     fn take(&self, map: &[u8]) -> Taken;
 
     /// The SSDs that maps have left out since the last call: their queue pairs are given up, as they may be

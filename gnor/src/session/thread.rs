@@ -99,7 +99,7 @@ impl Shared {
         let mut inner = self.lock();
         let result = f(&mut inner, self.begun.elapsed());
         let found = (0..inner.found.len()).any(|ssd| inner.paths.is_found(ssd));
-        // Only a reason to look: a call that misses it sees it the next time.
+        // The flag is only a hint to check: a call that misses it sees it the next time.
         self.has_found.store(found, Ordering::Relaxed);
         drop(inner);
         self.changed.notify_all();
@@ -201,7 +201,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Until the session is dropped. It waits for the dials that are under way then.
+/// Runs until the session is dropped. Then it waits for dials that are under way.
 fn run(
     shared: &Arc<Shared>,
     dialler: &Arc<Dialler>,

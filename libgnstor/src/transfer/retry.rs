@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two tries to reconnect.
 const REST: Duration = Duration::from_millis(100);
-/// A call that was refused because of its map runs again after this without another map, too: an SSD may
-/// have been behind.
+/// Pause after which a call that was refused because of its map runs again, even without a newer map: the SSD
+/// may have been behind.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Moves the data of a host call, from block `vba` on. Requests that ended because of a broken connection or
@@ -57,7 +57,7 @@ pub(crate) fn transfer(
         let better = if failed.iter().any(is_broken) {
             back_in_time(lock, target, epoch, left)
         } else {
-            // The refusal does not say which of both maps is older.
+            // The refusal does not say whether the client's or the SSD's map is older.
             left() > AGAIN && target.session.wait_for_map(epoch, false, AGAIN) != Wait::Found
         };
         if !better {
@@ -136,7 +136,7 @@ fn back_in_time<'a>(
             Wait::Found => {}
         }
         let transfers = lock();
-        // Another call may have taken it meanwhile.
+        // Another call may have used the found SSD meanwhile.
         let renewed = if again.has_found() { again.renew(&transfers, left()) } else { Ok(true) };
         drop(transfers);
         match renewed {

@@ -198,7 +198,7 @@ impl Lane {
         self.sent == self.request.blocks
     }
 
-    /// It is a write that is sent in part.
+    /// Whether the request is a write that is sent in part.
     pub(super) fn is_midway(&self) -> bool {
         self.request.is_write && self.head != NONE && self.issued > 0 && !self.is_all_sent()
     }

@@ -14,13 +14,13 @@ use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
 use gnstor_base::time::{Span, Time};
 
-/// An SSD that is gone for so long is out of the map.
+/// Time after which an SSD that is gone is out of the map.
 pub(super) const OUT: Span = Span::from_ms(450);
 
-/// A lease is free for others so long after its end (`CoreConfig::drift_ms`).
+/// Time from a lease's end until others may get it (`CoreConfig::drift_ms`).
 const FREE: Span = Span::from_ms(500);
 
-/// What happens when data of a write is late.
+/// The consequence when the data of a write becomes late.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
     Nothing,
@@ -41,7 +41,8 @@ impl World {
             0 => Then::Nothing,
             1 => Then::Die(soon, span + span),
             _ => {
-                // Just before the other one fills. A fence would wait for data that is late before.
+                // The data must be late from just before the other SSD fills. A fence would wait for data
+                // that is late earlier.
                 let back = self.post.now + soon + self.some_ms(60);
                 self.chaos.end_at(self.post.now + soon, Ending::Down(other, back));
                 self.chaos.disturbs(back);
@@ -57,7 +58,7 @@ impl World {
         Some(format!("data of client {client} for SSD {ssd} is late by {ms} ms; {then:?}"))
     }
 
-    /// The data is on its way.
+    /// Counts the fault when a write's data becomes late, and arranges its consequence `then`.
     pub(super) fn data_is_late(&mut self, client: usize, then: Then) {
         let now = self.post.now;
         self.post.stats.fault(Fault::LateData);

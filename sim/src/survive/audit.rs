@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The audit of media: what each SSD of a block's group keeps, beside what clients were told.
+//! The audit of media: compares the copies on each SSD of a block's group with the answers that clients got.
 
 use crate::survive::world::World;
 use gnstor_ftl::Kept;
@@ -8,7 +8,7 @@ use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
 use gnstor_proto::slba::Stamp;
 use gnstor_proto::vendor::VolumeEntry;
 
-/// What a block reads as: stamp and sum, or zeros.
+/// Stamp and sum of a block as a read returns it; `None`: zeros.
 fn reads_as(kept: Kept) -> Option<(Stamp, u32)> {
     match kept {
         Kept::Block { stamp, sum } => Some((stamp, sum)),
@@ -22,9 +22,9 @@ fn differs(copies: &[(u16, Kept)], first: u16) -> Option<u16> {
     copies.iter().find(|(_, other)| reads_as(*other) != reads_as(*own)).map(|(ssd, _)| *ssd)
 }
 
-/// The copies that must be what was acknowledged, or newer. The first decides. Where its copy is rotten, each
-/// other one counts: an acknowledged write is in all of them. Without voters no copy is made equal to another
-/// one, and each serves.
+/// Copies that must hold the last acknowledged write or a newer one. The group's first SSD is authoritative.
+/// Where its copy is rotten, each other one counts: an acknowledged write is in all of them. Without voters
+/// no copy is made equal to another one, and each serves.
 fn judged(copies: &[(u16, Kept)], first: u16, settles: bool) -> impl Iterator<Item = (u16, Kept)> {
     let by_first = settles && copies.iter().any(|(ssd, _)| *ssd == first);
     copies.iter().copied().filter(move |(ssd, _)| !by_first || *ssd == first)
@@ -58,7 +58,7 @@ impl World {
         tables.all(|kept| kept.writer.is_none() && !kept.unsettled)
     }
 
-    /// What an SSD keeps of a block.
+    /// An SSD's copy of a block.
     pub(super) fn kept(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> Option<Kept> {
         let worker = self.nodes[usize::from(ssd)].worker()?;
         let ssd = worker.ssd();
@@ -76,7 +76,7 @@ impl World {
         if !may_stay {
             return rotten;
         }
-        // A copy whose record has rotted, and may stay so, says nothing.
+        // A copy whose record has rotted, and may stay so, is not judged.
         let is_wrong = |(ssd, _): &(u16, Kept)| self.rotten(entry, vba, *ssd).is_some();
         let copies: Vec<(u16, Kept)> = match rotten {
             Some(_) => copies.into_iter().filter(|copy| !is_wrong(copy)).collect(),
@@ -90,7 +90,7 @@ impl World {
         judged.find_map(|(ssd, copy)| self.audit_copy(entry, vba, ssd, copy))
     }
 
-    /// Whether a copy is what was acknowledged, or newer.
+    /// Whether a copy holds the last acknowledged write or a newer one.
     fn audit_copy(&self, entry: &VolumeEntry, vba: u32, ssd: u16, copy: Kept) -> Option<String> {
         let (vid, generation) = (entry.vid, entry.generation);
         if self.history.is_lost((vid, generation), vba) {

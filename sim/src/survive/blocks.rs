@@ -5,7 +5,7 @@ use gnstor_proto::placement::mix64;
 
 pub(super) const BLOCK: usize = gnstor_proto::BLOCK_BYTES as usize;
 
-/// What a read of one block found.
+/// The content that a read of one block found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Zeros,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub struct Seeds {
     /// The first.
     pub first: u64,
-    /// The last; it belongs to them.
+    /// The last seed, which is included.
     pub last: u64,
 }
 
@@ -48,7 +48,7 @@ impl Seeds {
 
 /// A seed takes some seconds at most. One that takes this long has no end.
 const MOST_OF_A_SEED: Duration = Duration::from_secs(120);
-/// How often seeds without an end are looked for.
+/// Interval of checks for seeds without an end.
 const LOOK: Duration = Duration::from_millis(500);
 const WITHOUT_END: &str = "the seed has no end";
 
@@ -66,7 +66,7 @@ pub fn run_all(
     players.play_all(jobs, stops, each);
 }
 
-/// What the threads of a campaign share.
+/// State that the threads of a campaign share.
 struct Players<F> {
     play: F,
     seeds: Seeds,

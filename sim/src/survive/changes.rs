@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one map changes of the map before, for the counters.
+//! The changes from one map to the next, for the counters.
 
 use crate::survive::stats::Change;
 use gnstor_proto::placement::map3::{FleetMap3, Place3, State3, Vote};

@@ -46,19 +46,19 @@ pub(super) enum Ending {
 /// The faults of a world.
 pub(super) struct Chaos {
     pub(super) dice: Dice,
-    /// Faults happen until then.
+    /// When faults end.
     pub(super) until: Time,
     next_at: Time,
-    /// No fault happens before.
+    /// Whether faults have begun.
     pub(super) has_begun: bool,
     endings: BTreeMap<(Time, u64), Ending>,
     count: u64,
-    /// Of the faults in the order of their numbers, the ones that are left out.
+    /// Numbers of the faults that are left out, ascending.
     pub(super) without: Vec<u64>,
     drawn: u64,
-    /// What happened, for people.
+    /// The faults that happened, for people.
     pub(super) list: Vec<(u64, String)>,
-    /// An SSD lost writes, or may, and the array was not whole since.
+    /// Whether an SSD lost writes, or may have, since the array was last whole.
     pub(super) is_lossy: bool,
     /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
     pub(super) has_overlap: bool,
@@ -71,9 +71,9 @@ pub(super) struct Chaos {
 /// Kinds of faults that only happen when voters are asked to hold a map.
 pub(super) const TEAR: usize = 16;
 pub(super) const LEAP_IN_WAIT: usize = 19;
-/// And one that only happens when a daemon has carried a Delete out.
+/// Kind of a fault that only happens when a daemon has carried a Delete out.
 pub(super) const DELETED: usize = 21;
-/// A fault that is aimed happens within so many us.
+/// An aimed fault happens within this number of us.
 const AIMED: u32 = 400_000;
 /// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
 /// notices a second later. The daemon then waits for answers and leases.
@@ -112,7 +112,7 @@ impl Chaos {
         self.next_at
     }
 
-    /// A fault acts until then.
+    /// Notes that a fault acts until this time.
     pub(super) fn disturbs(&mut self, until: Time) {
         self.disturbed_until = self.disturbed_until.max(until + ECHO);
     }
@@ -123,7 +123,7 @@ impl Chaos {
         Span::from_ns((u64::from(1u32 << order) + u64::from(self.dice.below(1 << order))) * 1_000)
     }
 
-    /// When something of a fault is to come.
+    /// When the next end of a fault is due.
     pub(super) fn ends_at(&self) -> Time {
         self.endings.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at)
     }
@@ -302,7 +302,7 @@ impl World {
         self.post.stats.fault(Fault::DaemonKilled);
         self.chaos.end_at(now + span, Ending::NewDaemon);
         if self.chaos.dice.below(3) == 0 {
-            // It only stands still, and goes on beside the next one.
+            // This daemon only stands still, and later goes on beside the next one.
             let longer = self.chaos.span(23);
             if let Some(daemon) = self.daemons.last_mut() {
                 daemon.still_until = now + span + longer;
@@ -359,7 +359,7 @@ impl World {
         self.nodes[usize::from(ssd)].worker().map(|worker| worker.ssd().identity().incarnation)
     }
 
-    /// No further fault, and each one ends.
+    /// Ends all faults, and lets no further one happen.
     pub(super) fn end_faults(&mut self) {
         self.chaos.until = self.post.now;
         while let Some((_, ending)) = self.chaos.endings.pop_first() {

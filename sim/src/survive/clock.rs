@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A clock that runs off, and leaps ahead: its owner sees other times than those of the world.
+//! A clock that drifts and leaps ahead: its owner sees other times than the world's.
 
 use gnstor_base::time::{Span, Time};
 
 /// Millionths of a second in a second.
 const MILLION: u64 = 1_000_000;
 
-/// A clock. It shows the world's time, made longer or shorter by some millionths, and all its leaps more. It
-/// never goes back.
+/// A clock. It shows the world's time, scaled by some millionths, plus the sum of its leaps. It never goes
+/// back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// Its seconds in a million seconds of the world.
@@ -17,17 +17,17 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that runs off by so many millionths, to one side or the other.
+    /// A clock that drifts by this number of millionths; negative: it is slow.
     pub(super) fn new(ppm: i32) -> Self {
         Self { rate: MILLION.saturating_add_signed(ppm.into()), ahead: Span::ZERO }
     }
 
-    /// It leaps ahead.
+    /// Makes the clock leap ahead.
     pub(super) fn leap(&mut self, by: Span) {
         self.ahead = Span::from_ps(self.ahead.as_ps() + by.as_ps());
     }
 
-    /// The time that it shows.
+    /// The time that the clock shows at this time of the world.
     pub(super) fn shows(self, at: Time) -> Time {
         if at == Time::NEVER {
             at

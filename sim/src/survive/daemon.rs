@@ -26,7 +26,7 @@ use std::time::Duration;
 const COMMAND: Duration = Duration::from_secs(5);
 /// A connection is made within this time.
 const DIAL_MS: u64 = 2_000;
-/// A link that awaits an answer is looked after so often.
+/// Interval at which a link that awaits an answer is attended.
 const LOOK_MS: u64 = 5;
 
 /// The link with one SSD, and its queue.
@@ -60,12 +60,12 @@ impl Line {
 pub(super) struct Daemon {
     pub(super) number: u64,
     pub(super) core: Core,
-    /// The time as it sees it.
+    /// The daemon's clock.
     clock: Clock,
     lines: Vec<Line>,
     /// The calls without an answer, and when they came.
     pub(super) calls: BTreeMap<Ticket, (usize, u64, Time)>,
-    /// What the operator asked that is not answered yet, and the answers.
+    /// The operator's calls, and their answers; `None`: not answered yet.
     operators: BTreeMap<Ticket, Option<Called>>,
     next_ticket: u64,
     /// The answers to clients since the last look.
@@ -76,9 +76,9 @@ pub(super) struct Daemon {
     lost: BTreeMap<u16, Time>,
     watches: bool,
     pub(super) stopped: Option<Stop>,
-    /// It asks voters to hold a map.
+    /// Whether the daemon has asked voters to hold a map since the last check.
     pub(super) has_news: bool,
-    /// Its process does nothing before.
+    /// Time until which the daemon's process stands still.
     pub(super) still_until: Time,
     /// When its clock leapt last.
     pub(super) leapt_at: Option<Time>,
@@ -126,7 +126,7 @@ impl Daemon {
         }
     }
 
-    /// Its clock leaps ahead.
+    /// Makes the daemon's clock leap ahead.
     pub(super) fn leap(&mut self, now: Time, by: Span) {
         self.clock.leap(by);
         self.leapt_at = Some(now);
@@ -155,12 +155,12 @@ impl Daemon {
         self.operators.get(&ticket).and_then(Option::as_ref)
     }
 
-    /// When it heard the last time that the SSD is lost.
+    /// When the daemon last heard that the SSD is lost.
     pub(super) fn lost_at(&self, ssd: u16) -> Time {
         self.lost.get(&ssd).copied().unwrap_or(Time::ZERO)
     }
 
-    /// When it asked voters first to hold the map of this epoch.
+    /// When the daemon first asked voters to hold the map of this epoch.
     pub(super) fn held_at(&self, epoch: u64) -> Option<Time> {
         self.holds.get(&epoch).copied()
     }
@@ -200,7 +200,7 @@ impl Daemon {
         }
     }
 
-    /// Does all that is due. Returns the time of the next step.
+    /// Does all work that is due. Returns the time of the next step.
     pub(super) fn step(&mut self, post: &mut Post) -> Time {
         if post.now < self.still_until {
             return self.still_until;

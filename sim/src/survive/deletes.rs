@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The Deletes that arrived at daemons.
 #[derive(Default, Debug)]
 pub(super) struct Deletes {
-    /// Those without an answer, by daemon and ticket.
+    /// Deletes without an answer, by daemon and ticket.
     open: BTreeMap<(u64, Ticket), Delete>,
     /// Request ids of Deletes that deleted a volume, or found none.
     ended: BTreeSet<RequestId>,
@@ -38,16 +38,16 @@ struct Delete {
     lives: Vec<Life>,
 }
 
-/// What an answer to a Delete says.
+/// Meaning of an answer to a Delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Says {
     /// The volume is gone, or will be.
     Deleted,
-    /// There was none.
+    /// There was no such volume.
     Nothing,
-    /// It has changed nothing.
+    /// The Delete has changed nothing.
     Refused,
-    /// It may be carried out later.
+    /// The Delete may be carried out later.
     Unknown,
 }
 

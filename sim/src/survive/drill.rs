@@ -15,7 +15,7 @@ use gnstor_proto::placement::map3::State3;
 
 /// The daemon serves within this time.
 const SERVES: Span = Span::from_ms(20_000);
-/// Interval of looks whether it does.
+/// Interval of checks whether the daemon serves.
 const LOOK: Span = Span::from_ms(250);
 
 impl World {

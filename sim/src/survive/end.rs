@@ -84,7 +84,7 @@ pub(super) struct Queue {
 /// News of a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum News {
-    /// It is ready; the id of its controller.
+    /// The queue is ready; the id of its controller.
     Ready(u16),
     Broken(String),
     Response,
@@ -273,7 +273,7 @@ impl AdminQueue for Port {
     }
 
     fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
-        // What came before it broke counts.
+        // Responses from before the queue broke count.
         if let Some(cqe) = lock(&self.shared).responses.pop_front() {
             return Ok(Some(cqe));
         }

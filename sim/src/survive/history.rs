@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients were told, and what may be read: the checkers' knowledge. They see calls, answers and data,
-//! and never the state of a part that they check.
+//! The checkers' knowledge: answers that clients got, and values that a read may return. The checkers see
+//! calls, answers and data, and never the state of a part that they check.
 //!
 //! ```text
 //!   begin_write --> sent: its stamp --> acknowledged, or failed (it may be there, or not)
@@ -21,7 +21,7 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is wrong: a sentence, and the facts.
+/// A violation: a sentence, and the facts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The rule that is broken.
@@ -62,7 +62,7 @@ struct Seen {
 struct Block {
     versions: Vec<Version>,
     seen: Option<Seen>,
-    /// The operator gave up its last copy: nothing is known of it any more.
+    /// Whether the operator gave up the block's last copy. Then any content is right.
     lost: bool,
 }
 
@@ -72,11 +72,12 @@ struct Volume {
     blocks: Vec<Block>,
     /// The newest write lease that was granted, and when the client was told.
     granted: (u32, Time),
-    /// A client has asked for its deletion.
+    /// Whether a client has asked to delete the volume.
     asked: bool,
     /// Deletes that may delete it, and are not answered.
     deletes: u32,
-    /// It is deleted, or the operator called its copies lost: nothing is known of its blocks any more.
+    /// Whether the volume is deleted, or the operator gave its copies up. Then its blocks are not judged any
+    /// more.
     over: bool,
 }
 
@@ -136,7 +137,7 @@ impl History {
         self.volumes.values_mut().for_each(|volume| volume.over = true);
     }
 
-    /// The operator gives up what only this SSD has, or it and absent ones.
+    /// Notes that the operator gives up blocks that only this SSD has, or only this one and absent ones.
     pub(super) fn give_up(&mut self, map: &FleetMap3, ssd: u16) {
         let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
         for volume in self.volumes.values_mut() {
@@ -235,7 +236,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// What a block may hold: the newest acknowledged version, and all that are newer.
+    /// Values that a block may hold: the newest acknowledged version, and all newer ones.
     pub(super) fn may_be(&self, life: Life, vba: u32) -> Vec<(Stamp, Option<u64>)> {
         let floor = self.floor(life, vba);
         let block = self.volumes.get(&life).and_then(|volume| volume.blocks.get(vba as usize));
@@ -244,7 +245,7 @@ impl History {
         stamped.filter(|(stamp, _)| *stamp >= floor).collect()
     }
 
-    /// A read ended: judges what it found.
+    /// Judges the content that a read has returned.
     pub(super) fn read(&mut self, of: ReadOf, found: Found, now: Time) {
         let ReadOf { life, vba, client, ssd, floor, .. } = of;
         let Some(volume) = self.volumes.get(&life).filter(|volume| volume.is_judged()) else { return };
@@ -293,7 +294,7 @@ impl History {
                 format!("{place} {}, which was gone at {}", name(stamp), seconds(gone)),
             );
         }
-        // What zeros may be at least: a reader is not held to more.
+        // For zeros, the oldest possible version: the reader need not have seen more.
         let least = match found {
             Found::Zeros if is_fresh => Stamp::default(),
             Found::Zeros => zeros().filter_map(|version| version.stamp).min().unwrap_or_default(),

@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// What an SSD says of itself, if it answers.
+/// An SSD's report about itself, if it answers.
 fn found(node: &Node, now: Time) -> Option<Found> {
     let worker = node.worker().filter(|_| node.still_until <= now)?;
     let ssd = worker.ssd();

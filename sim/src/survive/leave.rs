@@ -19,9 +19,9 @@ use gnstor_base::time::{Span, Time};
 /// Interval of the questions whether the goodbye was heard, and their number (`array/src/power.rs`).
 const LOOK: Span = Span::from_ms(2);
 const LOOKS: u32 = 150;
-/// All of them.
+/// Longest wait for the answers to a goodbye.
 const GOODBYE: Span = Span::from_ms(300);
-/// In one case of so many no other SSD hears the goodbye.
+/// In one of `UNHEARD` cases no other SSD hears the goodbye.
 const UNHEARD: u32 = 3;
 /// When all is whole, clients read for so long before that, and from its beginning on.
 const READS: Span = Span::from_ms(100);
@@ -33,9 +33,9 @@ const BACK: Span = Span::from_ms(200);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub(super) ssd: usize,
-    /// Of this life. One that was killed meanwhile has another.
+    /// The SSD's life. An SSD that was killed meanwhile has another one.
     life: u32,
-    /// Looks that are left.
+    /// Number of checks that are left.
     looks: u32,
     /// It starts again so long after its end.
     back: Span,
@@ -74,14 +74,14 @@ impl World {
         self.history.violation.is_none() && self.heals()
     }
 
-    /// What an SSD asks others arrives after this time only.
+    /// Delays an SSD's questions to others until this time.
     fn asks_unheard(&mut self, ssd: u16, until: Time) {
         for other in (0..self.shape.all_ssds()).filter(|&other| other != ssd) {
             self.post.cut(Host::Peer(ssd), other, Way::Up, until);
         }
     }
 
-    /// It says goodbye, or asks whether that was heard.
+    /// Makes the SSD say goodbye, or ask whether its goodbye was heard.
     pub(super) fn leaves(&mut self, leaving: Leaving) {
         let Leaving { ssd, life, looks, back } = leaving;
         let (now, node) = (self.post.now, &mut self.nodes[ssd]);
@@ -103,7 +103,7 @@ impl World {
         self.chaos.end_at(now + back, Ending::Start(ssd));
     }
 
-    /// It ends now, whether its goodbye was heard or not.
+    /// Stops the SSD, whether its goodbye was heard or not.
     pub(super) fn stops(&mut self, Leaving { ssd, life, .. }: Leaving) {
         if self.nodes[ssd].is_up() && self.nodes[ssd].life == life {
             self.say(|| format!("SSD {ssd} has said goodbye, and ends"));

@@ -6,7 +6,7 @@ use crate::survive::shape::DIES;
 use crate::survive::stats::Fault;
 use crate::survive::world::World;
 
-/// A slow die takes so many times the usual time.
+/// Factors by which a die may be slow.
 const SLOWER: [u32; 3] = [3, 20, 200];
 
 impl World {

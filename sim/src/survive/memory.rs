@@ -16,14 +16,14 @@ use crate::survive::stats::Path;
 use crate::survive::world::World;
 use gnstor_base::time::{Span, Time};
 
-/// What is under way at one moment may have ended a little later.
+/// Time after which work that was under way may have ended.
 const SOON: Span = Span::from_ms(2_000);
 const LOOK: Span = Span::from_ms(50);
 const QUEUES: usize = 4;
 const RULE: &str = "memory is held for nothing";
 
 impl World {
-    /// Judges what is held. Returns false if something is wrong.
+    /// Judges the memory that SSDs hold. Returns false if something is wrong.
     pub(super) fn check_memory(&mut self) -> bool {
         let most = self.post.now.max(self.goes_on_at()) + SOON;
         while let Some(held) = self.held() {
@@ -45,7 +45,7 @@ impl World {
         daemons.chain(self.nodes.iter().map(|node| node.still_until)).max().unwrap_or(Time::ZERO)
     }
 
-    /// The first thing that is too much.
+    /// The first excess of memory, in words.
     fn held(&self) -> Option<String> {
         let hosts = self.clients.len() + self.daemons.len() + self.nodes.len();
         let of_node = |node: &Node| {

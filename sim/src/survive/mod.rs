@@ -66,7 +66,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
-/// What to do with a seed.
+/// Options for running a seed.
 #[derive(Clone, Default, Debug)]
 pub struct Options {
     /// Keep the lines of the trace.
@@ -92,7 +92,7 @@ pub struct Outcome {
     pub digest: u64,
     /// Steps of actors.
     pub steps: u64,
-    /// What was met.
+    /// Counters of the faults and paths that the seed met.
     pub stats: Stats,
     /// The lines of the trace.
     pub log: Vec<String>,
@@ -126,7 +126,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
 
 const PANICKED: &str = "a part of the array panicked";
 
-/// What a panic said.
+/// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

@@ -40,18 +40,18 @@ pub(super) struct Node {
     /// `None`: it has no power, or its process is dead.
     worker: Option<Worker>,
     regions: Vec<Arc<HostRegion>>,
-    /// The time as it sees it.
+    /// The SSD's clock.
     clock: Clock,
     /// Grows with each start.
     pub(super) life: u32,
     /// When it was last stopped, and started.
     pub(super) stopped_at: Time,
     pub(super) started_at: Time,
-    /// Its process does nothing before.
+    /// Time until which the SSD's process stands still.
     pub(super) still_until: Time,
-    /// Since when it does nothing.
+    /// Since when the process stands still.
     still_since: Time,
-    /// Its clock leapt by so much, and it has not run since.
+    /// Leap of the clock since the process last ran.
     leapt: Span,
     pub(super) inbox: VecDeque<(u32, Body)>,
     /// Open queues.
@@ -67,7 +67,7 @@ pub(super) struct Node {
     frames: u32,
 }
 
-/// What an SSD holds.
+/// Memory and queues that an SSD holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) commands: usize,
@@ -122,7 +122,7 @@ impl Node {
         (self.still_until, self.still_since, self.leapt) = (Time::ZERO, Time::ZERO, Span::ZERO);
     }
 
-    /// Its clock leaps ahead. The clock of its machine does so also while the process is dead.
+    /// Makes the SSD's clock leap ahead, also while its process is dead.
     pub(super) fn leap(&mut self, by: Span) {
         self.clock.leap(by);
         self.leapt = self.leapt.max(by);
@@ -140,7 +140,7 @@ impl Node {
         self.worker.is_some()
     }
 
-    /// What it holds, if it runs.
+    /// The SSD's held memory and queues, if it runs.
     pub(super) fn held(&self) -> Option<Held> {
         let ssd = self.worker.as_ref()?.ssd();
         Some(Held {
@@ -156,8 +156,8 @@ impl Node {
         self.worker.as_ref()
     }
 
-    /// It stops between two steps. Its process is gone, and what it acknowledged is kept, or the power is off
-    /// and what was not durable is not.
+    /// Stops the SSD between two steps. Either only its process ends, and acknowledged writes are kept. Or
+    /// its power fails, and writes that were not durable are lost.
     pub(super) fn stop(&mut self, seed: u64, keeps: bool) -> Result<(), SsdError> {
         let Some(worker) = self.worker.take() else { return Ok(()) };
         if keeps {
@@ -181,7 +181,7 @@ impl Node {
         Ok(())
     }
 
-    /// It says goodbye, or asks whether that was heard.
+    /// Makes the SSD say goodbye, or ask whether its goodbye was heard.
     pub(super) fn leave(&mut self, post: &mut Post) -> bool {
         let shown = self.clock.shows(post.now);
         let Some(worker) = &mut self.worker else { return true };
@@ -196,7 +196,7 @@ impl Node {
         self.worker.as_ref().is_some_and(|worker| worker.ssd().shut_down().is_ok())
     }
 
-    /// It starts again.
+    /// Starts the SSD again.
     pub(super) fn start(&mut self) -> Result<(), SsdError> {
         if self.worker.is_none() {
             let ssd = Ssd::reopen(self.config.clone(), &self.bench)?;
@@ -205,7 +205,7 @@ impl Node {
         Ok(())
     }
 
-    /// It does nothing until then, and its clock goes on.
+    /// Makes the SSD stand still until this time. Its clock goes on.
     pub(super) fn stand_still(&mut self, now: Time, until: Time) {
         if self.still_until <= now {
             self.still_since = now;
@@ -290,7 +290,7 @@ impl Node {
         }
     }
 
-    /// Carries out what the firmware wants.
+    /// Carries out the firmware's effects.
     fn pump(&mut self, post: &mut Post) {
         for (conn, opened) in self.opened.drain(..) {
             post.send(conn, Way::Down, Body::Opened(opened));

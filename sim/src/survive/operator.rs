@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the operator of a world does: has SSDs leave and stay, takes SSDs back, has copies merged, and calls
-//! copies lost.
+//! The operator of a world: drains SSDs and calls drains off, takes SSDs back, has copies merged, and gives
+//! copies up.
 
 use crate::survive::chaos::Ending;
 use crate::survive::stats::Path;
@@ -12,7 +12,7 @@ use gnstor_proto::placement::map3::State3;
 
 /// Looks at what waits for the operator until there is help: 10 s.
 const PATIENCE: u32 = 40;
-/// A wish is under way by then.
+/// Time within which an order is under way.
 const SOON: Span = Span::from_ms(1_000);
 
 impl World {
@@ -99,8 +99,8 @@ impl World {
                 }
             }
         }
-        // What a drain waits for may never come: too few SSDs are in.
-        // And a volume may need more copies than were needed when an SSD left.
+        // A drain may wait for ever, if too few SSDs are in. And a volume may need more copies than when an
+        // SSD left.
         let copies = fleet.groups_by_copies.iter().take(fleet.replicas.into()).any(|groups| *groups > 0);
         let needs = |ssd: &&SsdView| {
             ssd.leaves && ssd.leave_waits.is_some() || copies && ssd.taken_out && ssd.state == State3::Out

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who reaches an SSD that gets places. No map gives it a place before each writer has said that it reaches
-//! the SSD, or was given its time. Otherwise that writer could not write.
+//! Checks which writers reach an SSD that gets places. No map gives it a place before each writer has said
+//! that it reaches the SSD, or was given its time. Otherwise that writer could not write.
 //!
 //! ```text
 //!   SSD F is killed      F starts      writer: Renew, I reach F      a map has F fill

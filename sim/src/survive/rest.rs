@@ -14,11 +14,11 @@ const HEALS: Span = Span::from_ms(60_000);
 const UNDISTURBED: Span = Span::from_ms(300);
 const FIRST_WRITE: Span = Span::from_ms(3_000);
 const SOON: Span = Span::from_ms(20);
-/// Interval of looks whether it is.
+/// Interval of checks whether everything is well.
 const LOOK: Span = Span::from_ms(250);
 /// A read has brought data so long after that: an open may have to wait for a settle.
 const FIRST_READ: Span = Span::from_ms(15_000);
-/// Clients read so long after that.
+/// How long clients read after that.
 const READS: Span = Span::from_ms(400);
 
 impl World {

@@ -63,7 +63,7 @@ fn create(name: &str, capacity_blocks: u64, replicas: u8) -> Request {
 }
 
 impl World {
-    /// What the daemon says of the room with these SSDs in each row, and what the volumes leave, in blocks. A
+    /// Room in blocks, with these SSDs in each row: by the daemon's answer, and by the volumes' sizes. A
     /// volume that is being deleted has room until each SSD has deleted it, and is in no list.
     fn room(&mut self, map: &AnyMap, ssds: &BTreeSet<u16>) -> Option<(u64, u64)> {
         let most = self.post.now + DELETES;

@@ -20,7 +20,7 @@ use gnstor_proto::vendor::VolumeEntry;
 
 /// Clients read for so long.
 const READS: Span = Span::from_ms(300);
-/// In one case of so many the bit is one of the record beside the page.
+/// In one of `RECORDS` cases the bit is in the record beside the page.
 const RECORDS: u32 = 8;
 
 /// Blocks that one fault looks at, at most.
@@ -69,7 +69,7 @@ impl World {
         rotted.is_some_and(|copies| *copies != self.copies(map, entry, vba))
     }
 
-    /// What rotted beside load is looked for when there is no further fault.
+    /// Scrubs for blocks that rotted beside load, once there are no further faults.
     pub(super) fn scrub_if_rotten(&mut self) -> bool {
         self.chaos.rotted.is_empty() || self.scrub() && self.history.violation.is_none() && self.heals()
     }

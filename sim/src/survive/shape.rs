@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a seed draws before anything happens (swarm): topology, sizes, load, and the odds of each fault, many
-//! of them zero.
+//! The draws of a seed before anything happens (swarm): topology, sizes, load, and the odds of each fault,
+//! many of them zero.
 
 use crate::dice::Dice;
 use crate::survive::wire::Delays;
@@ -26,7 +26,7 @@ pub(super) struct VolumeShape {
     pub(super) chunk_shift: u8,
 }
 
-/// One of these.
+/// Draws one of these values.
 fn of(dice: &mut Dice, list: &[u32]) -> u32 {
     list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
 }
@@ -119,10 +119,10 @@ pub(super) struct Shape {
     pub(super) groups: u32,
     pub(super) volumes: Vec<VolumeShape>,
     pub(super) lease_ms: u32,
-    /// Of a hundred requests of a writer so many are writes; of these so many zeroes, and so many FUA.
+    /// Percentage of writes among a writer's requests, and of zeroes and of FUA among the writes.
     pub(super) mix: [u32; 3],
     pub(super) pause: Span,
-    /// What a pass of a client's kernel takes, if it does something. Maps may come between two passes.
+    /// Duration of a pass of a client's kernel that does something. Maps may come between two passes.
     pub(super) pass: Span,
     /// Requests between Open and Release, at most.
     pub(super) requests: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a failing seed needs: clients, faults and turns of clients are left out, as long as it still breaks
+//! Reduces a failing seed: leaves out clients, faults and turns of clients, as long as the seed still breaks
 //! the same rule.
 //!
 //! ```text
@@ -39,9 +39,9 @@ pub struct Turn {
 /// of client 0.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Idle {
-    /// Such clients.
+    /// Clients that only make the volumes.
     pub clients: BTreeSet<usize>,
-    /// Such turns of others.
+    /// Turns of other clients that are left out.
     pub turns: BTreeSet<Turn>,
 }
 
@@ -75,7 +75,7 @@ impl FromStr for Idle {
     }
 }
 
-/// What is left out of a seed.
+/// The parts that are left out of a seed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LeftOut {
     /// Faults.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What happened in worlds: counters that show what a campaign has met, and what it has not.
+//! Counters of the events in worlds. They show which faults and paths a campaign has met.
 
 mod paths;
 
@@ -7,7 +7,7 @@ use gnstor_proto::status::Refusal;
 pub use paths::Path;
 use std::collections::BTreeMap;
 
-/// In so many seeds each counter counts.
+/// Number of seeds in which each counter should count.
 pub const ENOUGH: u64 = 1_000;
 
 /// The refusals that clients of these worlds get. Others need what is not here: full SSDs, authentication,
@@ -131,7 +131,7 @@ impl Fault {
     }
 }
 
-/// What a map changes of the map before.
+/// A kind of change from one map to the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(missing_docs, reason = "`name` says what each is")]
 pub enum Change {
@@ -245,7 +245,7 @@ impl Stats {
         other.refusals.iter().for_each(|(key, n)| *self.refusals.entry(*key).or_default() += n);
     }
 
-    /// What should have happened and never did.
+    /// Names of the counters that should not be zero, and are.
     pub fn never(&self) -> Vec<&'static str> {
         let refusals = Refusal::ALL.iter().filter(|refusal| !REFUSED.contains(refusal));
         let others = refusals.map(|refusal| refusal.sentence());

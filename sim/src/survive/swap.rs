@@ -58,7 +58,7 @@ impl World {
                 break;
             }
             self.replace(index, &map);
-            // One that was lost too often is looked at when it is resumed.
+            // The daemon checks an SSD that was lost too often only when it is resumed.
             self.operate();
             self.run(self.post.now + CALLS);
         }
@@ -88,7 +88,7 @@ impl World {
             State3::Out => false,
             State3::In | State3::Full | State3::Spare => return,
         };
-        // One that has left is resumed first.
+        // An SSD that has left is resumed first.
         let fleet = self.leader().and_then(|daemon| daemon.core.fleet());
         if fleet.is_some_and(|fleet| fleet.ssds[usize::from(ssd)].taken_out) {
             return self.stays(ssd);

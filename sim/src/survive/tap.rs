@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What passes the borders of SSDs and daemons, for the checkers of single commands. They see capsules,
-//! responses and questions, and never the state of an SSD.
+//! Records messages at the borders of SSDs and daemons, for the checkers of single commands. They see
+//! capsules, responses and questions, and never the state of an SSD.
 //!
 //! ```text
 //!   an SSD takes a capsule --> answers it, once, while its lease runs --> its host hears the answer
@@ -39,7 +39,7 @@ impl Taken {
     }
 }
 
-/// What was seen at the borders.
+/// The messages that were seen at the borders.
 #[derive(Default)]
 pub(super) struct Tap {
     /// Connections that are I/O queues.
@@ -57,7 +57,7 @@ fn uses_blocks(sqe: &Sqe) -> bool {
 }
 
 impl Tap {
-    /// A promise is broken.
+    /// Notes that a promise was broken.
     fn breaks(&mut self, rule: &'static str, facts: String) {
         self.broken.get_or_insert((rule, facts));
     }

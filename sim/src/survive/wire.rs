@@ -43,7 +43,7 @@ pub(super) enum Way {
     Down,
 }
 
-/// What a letter says.
+/// The content of a letter.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     /// The host opens the queue.
@@ -109,7 +109,7 @@ pub(super) struct Delays {
 pub(super) struct Post {
     pub(super) now: Time,
     pub(super) stats: Stats,
-    /// What passes the borders of SSDs and daemons.
+    /// Recorder of the messages that pass the borders of SSDs and daemons.
     pub(super) tap: Tap,
     /// Lines of the trace, if they are wanted.
     pub(super) log: Option<Vec<String>>,

@@ -51,7 +51,8 @@ impl Core {
         let id = request.request_id?;
         let alive = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
         let Some(entry) = alive.or_else(|| self.tombstones.find(now, id).cloned()) else {
-            // An earlier daemon created the volume, and it is gone since. SSDs remember its id only.
+            // An earlier daemon created the volume, which was deleted later. SSDs remember only the request's
+            // id.
             let (vid, generation) = self.tombstones.gone_before(now, id)?;
             let replicas = self.replicas(request);
             let entry = replicas.map(|replicas| self.entry(request, (vid, generation), replicas));
@@ -142,8 +143,8 @@ impl Core {
         })
     }
 
-    /// A sentence if an SSD leaves, and another one may give up a place for it that such a volume would use.
-    /// So too until the map says that the SSD stays: an earlier map may be under way.
+    /// A sentence if the volume would use a place that an SSD may give up during a drain. It is also returned
+    /// until the map says that the draining SSD stays: an earlier map may still be decided.
     fn is_beyond_drain(&self, name: &VolumeName, replicas: u8) -> Option<String> {
         let map = self.map_of_voters()?;
         let (ssd, most) = (self.may_be_leaving(map).iter().next()?, self.most(map));
@@ -204,7 +205,7 @@ impl Core {
     /// the default chunk accepts now. The answer holds until a volume is created or deleted.
     pub(super) fn room(&self, now: u64) -> Vec<u64> {
         let Some(capacity) = &self.capacity else { return Vec::new() };
-        // The next volume gets the lowest id that is free. An id that rests may be free by then.
+        // The next volume gets the lowest free id. An id that is not reusable yet may be free by then.
         let next = |now| self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid));
         let ids: Vec<_> = [now, u64::MAX].into_iter().filter_map(next).collect();
         let most = self.most_replicas();

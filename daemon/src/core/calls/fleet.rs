@@ -59,7 +59,8 @@ impl Core {
         status.map(|status| Reply::Fleet { status, now_ms })
     }
 
-    /// Does what an operator wants. It is done when the call returns, or a map that says so is under way.
+    /// Carries out an operator's request. When the call returns, the request is done, or the map for it is
+    /// under way.
     pub(super) fn wish(&mut self, now: u64, ticket: Ticket, wish: Wish, ssd: u16) {
         let lost = if wish.loses_data() { self.only_on(ssd) } else { Vec::new() };
         let result = self.wished(now, wish, ssd);
@@ -84,7 +85,7 @@ impl Core {
         match wish {
             Wish::Drain if view.leaves => Ok(()),
             Wish::Drain => self.drain_ssd(now, &view),
-            // What was asked for before is done.
+            // An earlier call has already done this.
             Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
             Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(
                 "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups ({}), and \
@@ -108,7 +109,7 @@ impl Core {
         .map_err(|why| Failure::new(FailedPrecondition, why))
     }
 
-    /// Takes back an absent SSD that lacks writes, as it is.
+    /// Takes back an absent SSD with its present content, although that lacks writes.
     fn accept_ssd(&mut self, now: u64, view: &SsdView, lose_data: bool) -> Result<(), String> {
         let (ssd, lost) = (view.index, self.only_on(view.index));
         if view.taken_out || view.flaps {

@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder {
     pub(super) lease_epoch: u32,
-    /// SSDs that it reaches, bit N = SSD N.
+    /// SSDs that the holder reaches, bit N = SSD N.
     pub(super) reaches: Option<u64>,
-    /// One of its writes has failed.
+    /// Whether one of the holder's writes has failed.
     pub(super) in_doubt: bool,
     /// The client follows a map in which an SSD comes in for another one.
     pub(super) follows_drains: bool,
@@ -38,7 +38,8 @@ impl Core {
             Rights::Read => self.with_reader(call, volume),
             Rights::Write { lease_ms } => self.with_writer(call, volume, lease_ms).map(Some),
         };
-        // Without voters each client reads any replica when a lease has ended, and no SSD is ever dropped.
+        // Without voters, every client may read any replica after a lease has ended, and the daemon drops no
+        // SSD.
         let everywhere = self.map_of_voters().is_some() && volume.may_seem_writer(now, client);
         let is_named = matches!(opened, Ok(None));
         let (entry, then) = match opened {
@@ -155,7 +156,7 @@ impl Core {
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
-        // The call may have waited for another change. What it says is of the time when it came.
+        // The call may have waited for another change. Its report describes the time at which it arrived.
         let end = self.tickets.get(&ticket).copied();
         let came_at = end.map_or(now, |end| end.saturating_sub(self.config.request_ms));
         if let Some(volume) = self.volumes.get_mut(&vid) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) enum Place {
     /// The connection of the id has closed.
     Waits { principal: Arc<str>, until: u64 },
-    /// A connection keeps it.
+    /// A connection keeps the id.
     Kept { connection: u64, used: u64 },
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Idle {
     /// By the time at which the wait ends.
     waits: BTreeSet<(u64, ClientId)>,
     waits_of: BTreeMap<Arc<str>, BTreeSet<(u64, ClientId)>>,
-    /// Of a connection: by their last use.
+    /// For each connection, its ids by their last use.
     kept: BTreeMap<u64, BTreeSet<(u64, ClientId)>>,
-    /// How many each connection keeps, and the connection.
+    /// Connections, by the number of ids that each keeps.
     counts: BTreeSet<(usize, u64)>,
 }
 
@@ -88,7 +88,7 @@ impl Idle {
         self.waits.first().map(|&(_, id)| id)
     }
 
-    /// The same of a principal's ids.
+    /// As [`Self::waiting`], among the ids of one principal.
     pub(super) fn waiting_of(&self, principal: &str) -> Option<ClientId> {
         self.waits_of.get(principal)?.first().map(|&(_, id)| id)
     }
@@ -98,8 +98,8 @@ impl Idle {
         self.kept.get(&connection).map_or(0, BTreeSet::len)
     }
 
-    /// Of the connection that keeps most ids without opens: their number, and the one whose last use is
-    /// longest ago.
+    /// For the connection that keeps most ids without opens: the number of these ids, and the least recently
+    /// used one.
     pub(super) fn most(&self) -> Option<(usize, ClientId)> {
         let &(count, connection) = self.counts.last()?;
         Some((count, self.kept.get(&connection)?.first()?.1))
@@ -152,12 +152,12 @@ impl Opens {
         }
     }
 
-    /// Those of a principal.
+    /// Number of opens of a principal.
     pub(super) fn of(&self, principal: &str) -> usize {
         self.of.get(principal).copied().unwrap_or_default()
     }
 
-    /// Those of the ids that a connection keeps.
+    /// Number of opens of the ids that a connection keeps.
     pub(super) fn kept_by(&self, connection: u64) -> usize {
         self.kept.get(&connection).copied().unwrap_or_default()
     }

@@ -9,8 +9,8 @@ use gnstor_proto::status::GrpcCode::ResourceExhausted;
 use std::collections::BTreeSet;
 
 /// Distance between the first ids of daemons of successive terms. A restarted SSD believes an older secret of
-/// an id until the newer one is proven. So an id that an earlier daemon gave rests. It is used again after
-/// some 64 starts of a daemon, or when all ids have been used once.
+/// an id until the newer one is proven. So an id of an earlier daemon is reused only after some 64 starts of
+/// a daemon, or when all ids have been used once.
 const TERM_IDS: u64 = 1024;
 
 impl Clients {
@@ -46,7 +46,7 @@ impl Clients {
         Ok((id, serial))
     }
 
-    /// The id is the caller's, and kept by its connection.
+    /// Gives the id to the caller. The caller's connection keeps it.
     fn give(&mut self, caller: &Caller, id: ClientId, serial: Option<u64>) {
         self.uses += 1;
         let client = Client {
@@ -125,7 +125,7 @@ impl Clients {
         self.allocate().ok_or_else(|| all_in_use(quotas.ids))
     }
 
-    /// The next id that is not in use, round and round: an id that was used rests for as long as can be.
+    /// The next id that is not in use, in rotation. So an id that was used is reused as late as possible.
     fn allocate(&mut self) -> Option<ClientId> {
         let next = u16::try_from(self.next).ok().and_then(ClientId::new).unwrap_or(ClientId::MIN);
         let id = self.free.range(next..).next().or_else(|| self.free.first()).copied()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table of an SSD that is back, compared with what the array has.
+//! Compares the table of an SSD that is back with the array's volumes.
 
 use crate::core::failure::Trouble;
 use crate::core::volume::{DELETE_MARK, Retry, Stage, Volume};
@@ -45,7 +45,7 @@ impl Core {
                 volume.again = true;
                 continue;
             }
-            // An SSD that has restarted knows the writer, but not that its lease runs.
+            // A restarted SSD knows the writer, but not that the writer's lease is still valid.
             let has_writer = volume.writer(now).is_some();
             if volume.stage == Stage::Active && (has_writer || held != Some(&volume.entry)) {
                 volume

@@ -6,7 +6,7 @@ use super::Step;
 use crate::core::{Answer, Command, Core};
 
 impl Core {
-    /// The SSD is the one that the map names, or is of an array without voters.
+    /// Sends the CLIENT ENDs. The SSD has the identity in the map, or the array has no voters.
     pub(super) fn ask_to_end_holders(&mut self, ssd: u16) {
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
             (resync.step, resync.asked) = (Step::Holders, None);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD that is there in the place of another one: is it empty?
+//! Checks whether an SSD that answers in the place of another one is empty.
 //!
 //! ```text
 //!   Identify: another uuid --> MAP GET: none -----------------------------> it may take the place
 //!                                 |-- this array's --> VOLUME LIST: none ----------^
 //!                                 '-- another array's      '-- volumes --> it stays out; its note says why
 //! ```
-//! It gets the place when the operator says so (`gnstor fleet replace`). A wrong file that was started by
-//! mistake is not to end an SSD that could come back.
+//! It gets the place only on the operator's order (`gnstor fleet replace`). Otherwise a wrong file, started
+//! by mistake, would replace an SSD that could come back.
 
 use super::Step;
 use crate::core::shrink::{LEAVES, Newcomer, WHOLE_WEIGHT, counted};
@@ -30,7 +30,7 @@ impl Core {
         }
     }
 
-    /// The SSD is not the one in the map.
+    /// Handles an SSD whose identity is not the one in the map.
     pub(super) fn look_at_newcomer(&mut self, ssd: u16, says: Option<SsdSays>) {
         let Some(says) = says.filter(|says| says.takes_map3) else {
             let why = "it is another SSD than the map names, and of a version without votes: put the right one \
@@ -60,7 +60,7 @@ impl Core {
             self.changes.newcomers.remove(&ssd);
             return self.stays_out(ssd, why);
         }
-        // The SSD may have been checked before this map.
+        // The check may have been done under an earlier map.
         if !self.changes.newcomers.get(&ssd).is_some_and(|known| known.is(&says)) {
             self.changes.newcomers.insert(ssd, Newcomer::new(says));
         }

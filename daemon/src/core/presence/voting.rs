@@ -80,7 +80,8 @@ impl Core {
         self.go_on_to(ssd, resync_step_of(next, &answer, is_coming))
     }
 
-    /// An SSD is there that is not the one of the map: it may take that one's place, or it stays out.
+    /// Handles an SSD whose identity is not the one in the map. It may take that SSD's place, or it stays
+    /// out.
     fn another_says(&mut self, ssd: u16, says: Option<SsdSays>, may_replace: bool) {
         self.ssd_says(ssd, says);
         match may_replace {
@@ -89,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Asks what this step of a return asks. Returns what stands in the way.
+    /// Sends the command of this step. Returns an answer if the command cannot be sent.
     fn go_on_to(&mut self, ssd: u16, step: Step) -> Option<Answer> {
         if step == Step::Table && self.may_change_its_table(ssd) {
             return Some(Answer::Lost("it has not done what it was given before".into()));

@@ -23,7 +23,7 @@ pub(in crate::core) struct Round {
 }
 
 impl Round {
-    /// The command has been given to these SSDs.
+    /// A round whose command has been sent to these SSDs.
     pub(in crate::core) fn new(purpose: Purpose, action: Action, targets: BTreeSet<u16>) -> Self {
         Self { purpose, action, waiting: targets, took: BTreeSet::new(), failed: BTreeMap::new() }
     }
@@ -46,12 +46,12 @@ impl Round {
         self.failed.remove(&ssd);
     }
 
-    /// The command has been given to one more SSD.
+    /// Notes that the command has been sent to one more SSD.
     pub(in crate::core) fn add_ssd(&mut self, ssd: u16) {
         self.waiting.insert(ssd);
     }
 
-    /// The SSD has not answered.
+    /// Whether the SSD has yet to answer.
     pub(in crate::core) fn waits_for(&self, ssd: u16) -> bool {
         self.waiting.contains(&ssd)
     }

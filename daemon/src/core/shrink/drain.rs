@@ -51,14 +51,14 @@ impl Changes {
         self.needs_to_come(Vec::new(), now);
     }
 
-    /// A drain goes on only if writers reach these SSDs.
+    /// Notes that a drain goes on only once writers reach these SSDs.
     pub(super) fn needs_to_come(&mut self, ssds: Vec<u16>, now: u64) {
         self.revoke_at = if ssds.is_empty() { None } else { self.revoke_at.or(Some(now + REVOKE_MS)) };
         self.unreached = ssds;
     }
 }
 
-/// The SSDs of which this holds.
+/// The SSDs of the map for which `is_so` holds.
 pub(in crate::core) fn ssds_of(map: &FleetMap3, is_so: impl Fn(u16, &Ssd3) -> bool) -> SsdSet {
     (0..MAX_SSDS).zip(&map.ssds).filter(|(ssd, known)| is_so(*ssd, known)).map(|(ssd, _)| ssd).collect()
 }
@@ -79,7 +79,7 @@ impl Core {
         self.leaving(map).union(is_called_off)
     }
 
-    /// The most replicas that a volume has. Without volumes as many as one has whose creator does not say.
+    /// The most replicas that a volume has. Without volumes, the default of a Create.
     pub(in crate::core) fn most(&self, map: &FleetMap3) -> u8 {
         let volumes = self.volumes.values().map(|volume| volume.entry.replicas);
         volumes.max().unwrap_or(2).min(map.width)
@@ -155,7 +155,8 @@ impl Core {
         self.has_room_without(map, ssd, most)
     }
 
-    /// There is room for what the SSD has, where that can be said: each of its places serves.
+    /// Checks that the others have room for the SSD's blocks, if this is known because each of its places
+    /// serves.
     fn has_room_without(&self, map: &FleetMap3, ssd: u16, most: u8) -> Result<(), String> {
         let content = |(ssd, known): (u16, &Ssd3)| match known.state {
             State3::In => Some((ssd, known.incarnation)),
@@ -220,7 +221,7 @@ impl Core {
             for (ssd, (known, before)) in (0u16..).zip(drawn.ssds.iter_mut().zip(&map.ssds)) {
                 known.weight = if open.contains(ssd) { before.weight.max(LEAVES + 1) } else { 0 };
             }
-            // Apart from the SSDs that keep a copy, whatever is at the places that no volume uses.
+            // Only SSDs that keep a copy stay out of the draw: places that no volume uses may be given up.
             let places = &mut drawn.rows.get_mut(row)?.places;
             places[place] = None;
             places.iter_mut().skip(usize::from(most)).for_each(|place| *place = None);
@@ -291,7 +292,7 @@ impl Core {
         follow.chain(waits).filter(|&at| at > now).min()
     }
 
-    /// There is another map.
+    /// Takes note of a new map.
     pub(in crate::core) fn follow_leaving(&mut self, now: u64) {
         let term = self.term.number();
         let leave = self.map_of_voters().filter(|map| map.term == term && self.is_serving());
@@ -308,7 +309,7 @@ impl Core {
         left.iter().for_each(|ssd| self.changes.take_out(ssd));
     }
 
-    /// The next map, if an SSD is to stay after all.
+    /// The next map, if a drain was called off.
     pub(super) fn called_off(&self, map: &FleetMap3) -> Option<FleetMap3> {
         let (stay, term) = (self.called_back(map), self.term.number());
         if stay.is_empty() {
@@ -369,8 +370,8 @@ impl Core {
         next
     }
 
-    /// An SSD that is there and may come in, but not yet. One that was just added counts, too: until its
-    /// first answer it is down, and it has said nothing.
+    /// A connected SSD that may come in later. An SSD that was just added counts, too: until its first answer
+    /// the daemon knows nothing about it.
     fn late_comers(&self, now: u64, map: &FleetMap3, ready: &[(u16, u32)]) -> Option<u16> {
         let is_there = |ssd: u16, known: &Ssd3| {
             !self.changes.is_down(ssd) && self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid))

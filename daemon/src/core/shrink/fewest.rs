@@ -8,7 +8,7 @@ use crate::core::{Core, Ticket};
 use gnstor_proto::vendor::MAX_REPLICAS;
 
 impl Changes {
-    /// A volume waits for a map that is judged by fewer replicas.
+    /// Whether a volume waits for a map that is judged by fewer replicas.
     pub(super) fn is_to_be_judged_anew(&self) -> bool {
         !self.parked.is_empty()
     }
@@ -23,8 +23,8 @@ impl Core {
         volumes.chain(self.changes.found_fewest).chain(parked).min().unwrap_or(MAX_REPLICAS)
     }
 
-    /// Whether a volume with so many replicas has to wait: a map that was judged by more may yet be decided.
-    /// So too where one is under way that was judged by fewer.
+    /// Whether a volume with this number of replicas has to wait. It does if a map may still be decided, or
+    /// is being decided, that was judged by other numbers of replicas.
     fn must_wait(&self, replicas: u8) -> bool {
         if self.map_of_voters().is_none() {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs that a map dropped come back, and what they have filled serves (rule 1b).
+//! SSDs that a map dropped come back and fill places. Filled places then serve (rule 1b).
 //!
 //! ```text
 //!   out, back --invite--> learns the map, counts up --table--> guest --writers reach it--> fill_all
@@ -8,8 +8,8 @@
 //!     +----------------------------------------------------------+                            v
 //!                                                                        serves <--serve_all-- filled
 //! ```
-//! A guest gets each change like a member. So its table is that of the array in the epoch that gives it
-//! places. A write that this epoch brings it finds the volume there.
+//! A guest gets each change like a member. So its table is up to date in the epoch that gives it places, and
+//! knows the volume of every write in that epoch.
 //!
 //! **Which hole.** A hole is kept for the SSD that had the place, as long as that SSD is not given up
 //! ([`CoreConfig::out_after_ms`]). Then the hole is drawn among the SSDs that are in (rebuild). Where this
@@ -34,8 +34,8 @@ use gnstor_proto::slba::Vid;
 
 /// How long a writer has to say that it reaches an SSD that is to get places.
 pub(super) const REACH_MS: u64 = 5_000;
-/// A writer that opens later has that time, too. Writers that open anew again and again hold up an SSD no
-/// longer than this.
+/// A writer that opens later has that time, too. This bounds how long a series of new writers can hold up an
+/// SSD.
 const OPENS_LATER_MS: u64 = 6 * REACH_MS;
 
 impl Core {
@@ -105,14 +105,14 @@ impl Core {
         })
     }
 
-    /// The SSD is out, and was not back in time.
+    /// Whether the SSD is out, and did not come back in time.
     fn is_given_up(&self, ssd: u16, now: u64, map: &FleetMap3) -> bool {
         let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let since = self.changes.outs.get(&ssd).filter(|_| !self.members.guests().contains(&ssd));
         since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
     }
 
-    /// No SSD that is out is waited for.
+    /// Whether the daemon waits for none of the SSDs that are out.
     fn are_outs_over(&self, now: u64, map: &FleetMap3) -> bool {
         let is_taken_out =
             |ssd: u16| map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
@@ -120,7 +120,7 @@ impl Core {
         outs.all(|(&ssd, &at)| is_taken_out(ssd) || at + self.config.out_after_ms <= now)
     }
 
-    /// No volume waits for the SSD to take what it missed.
+    /// Whether the SSD has stored all changes of volumes that it missed.
     pub(super) fn has_all(&self, ssd: u16) -> bool {
         let misses = |volume: &Volume| {
             let repairs =
@@ -133,7 +133,7 @@ impl Core {
         !self.volumes.values().any(misses) && !has_strays()
     }
 
-    /// Every writer can write with the SSD as a member.
+    /// Whether every writer reaches the SSD, so that it can become a member.
     pub(super) fn is_reached(&self, ssd: u16, now: u64) -> bool {
         // Writers reach a member that has been there all the time.
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
@@ -227,7 +227,7 @@ impl Core {
         let next = fill(&|row, place, open| self.choose(now, maps, (row, place), open, true))
             // A spare may have too little room for all holes.
             .or_else(|| fill(&|row, place, open| self.choose(now, maps, (row, place), open, false)))
-            // The places of others do not fit, so each SSD gets only its own back.
+            // The SSDs have no room for the places of others, so each gets only its own places back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
         if next.is_none() && ssds == by.ssds && !self.awaits_a_spare(now) {
             self.changes.found_no_hole = Some(by);
@@ -238,7 +238,7 @@ impl Core {
         Some((next, gets))
     }
 
-    /// What a search among these SSDs goes by.
+    /// The inputs of a search among these SSDs. With the same inputs it finds the same.
     pub(super) fn searched_by(
         &self,
         now: u64,
@@ -274,7 +274,8 @@ impl Core {
             if let Some(spare) = self.spare_for(map, (row, place), open).filter(|_| spares_first) {
                 return Some(spare);
             }
-            // A spare that is late gets the hole. Another SSD would give it up to no spare later.
+            // Keep the hole for a spare that was just added. If another SSD took it, the spare would not get
+            // it later.
             if self.awaits_a_spare(now) {
                 return None;
             }
@@ -322,7 +323,7 @@ impl Core {
                 match (was, is) {
                     (Some(was), None) => lost.push(((at, place), was.ssd)),
                     (None, Some(_)) => taken.push((at, place)),
-                    // It has another place of the row by now.
+                    // The SSD has another place of the row by now.
                     (None, None) if self.home(at, place).is_some_and(|home| has(new, home)) => {
                         taken.push((at, place));
                     }

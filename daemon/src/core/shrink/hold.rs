@@ -24,7 +24,7 @@ impl Core {
     pub(in crate::core) fn hold_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
         let retry_at = now + self.config.retry_ms;
-        // A vote is that of the SSD which the map names.
+        // Only the SSD that the map names has a vote.
         let is_named = !self.is_stranger(ssd);
         let Some(proposed) = self.changes.round.as_mut() else { return };
         if !proposed.was_asked(ssd, id) {

@@ -37,7 +37,7 @@ const WEIGHTS: std::ops::RangeInclusive<u32> = WHOLE_WEIGHT / 100..=WHOLE_WEIGHT
 pub struct Add {
     /// `host:port` of the SSD.
     pub address: String,
-    /// It gets no places until another SSD is lost or leaves.
+    /// Whether the SSD is a spare: it gets no places until another SSD is lost or leaves.
     pub spare: bool,
     /// Node, a failure domain. None: one of its own.
     pub node: Option<u16>,
@@ -45,20 +45,20 @@ pub struct Add {
     pub rack: u16,
     /// Weight, 16.16 fixed point.
     pub weight: u32,
-    /// What was found at the address. None: the call asks which number the SSD would have.
+    /// The SSD's report from that address. None: the call only asks which number the SSD would have.
     pub found: Option<Found>,
 }
 
-/// What an SSD says that is to join.
+/// What a joining SSD reports about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The number by which it was looked at.
+    /// The number under which the daemon connected to the SSD to inspect it.
     pub ssd: u16,
-    /// Identity. None: it is of a version without one.
+    /// Identity. None: the SSD's version states none.
     pub says: Option<SsdSays>,
     /// The array of its fleet map, if it has a map. A map of format 2 names none.
     pub array: Option<[u8; 16]>,
-    /// Name of a volume that it has.
+    /// Name of a volume that the SSD already has.
     pub volume: Option<String>,
 }
 
@@ -68,7 +68,7 @@ const ANSWERS_MS: u64 = 5_000;
 /// The SSDs that join.
 #[derive(Default, Debug)]
 pub(in crate::core) struct Joins {
-    /// The SSD that the next map names: it is connected.
+    /// A connected SSD that the next map will add.
     next: Option<Ssd3>,
     /// The addresses of the SSDs that have joined since this daemon serves, for a call that is repeated.
     done: BTreeMap<u16, String>,
@@ -77,19 +77,19 @@ pub(in crate::core) struct Joins {
 }
 
 impl Joins {
-    /// What the next map adds to one of so many SSDs.
+    /// The SSD that the next map adds to a map of `named` SSDs.
     pub(super) fn next(&self, named: usize) -> Option<&Ssd3> {
         self.next.as_ref().filter(|next| usize::from(next.id) == named)
     }
 
-    /// The map in use names so many SSDs.
+    /// Notes that the map in use names `count` SSDs.
     pub(super) fn named(&mut self, count: usize) {
         if let Some(next) = self.next.take_if(|next| usize::from(next.id) < count) {
             self.done.insert(next.id, next.address);
         }
     }
 
-    /// The SSD was added a moment ago, and perhaps has not answered yet.
+    /// Whether the SSD was added a moment ago, so that it may not have answered yet.
     pub(super) fn is_awaited(&self, ssd: u16, now: u64) -> bool {
         self.awaited.get(&ssd).is_some_and(|&until| now < until)
     }
@@ -351,7 +351,7 @@ impl Core {
     }
 }
 
-/// Whether such an SSD can be.
+/// Whether the requested address and weight are valid.
 fn may_be(add: &Add, map: &FleetMap3) -> Result<(), String> {
     let (length, port) = (add.address.len(), add.address.rsplit_once(':').map(|(_, port)| port));
     if length > ADDRESS_BYTES {

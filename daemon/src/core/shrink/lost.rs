@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an operator calls lost (`--lose-data`): which blocks they are, and the map that says so (rule 1c).
+//! An operator gives up blocks (`--lose-data`): which blocks these are, and the map without them (rule 1c).
 //!
 //! ```text
 //!   absent: an empty SSD is in its place   gnstor fleet replace N --lose-data   it begins empty
 //!   absent: it is back and lacks writes    gnstor fleet resume N --lose-data    it begins as it is
 //! ```
-//! The rules are in `gnstor_fleet::change::lost`. What one SSD has decides: other absent copies are dropped.
+//! The rules are in `gnstor_fleet::change::lost`. One SSD's content decides: other absent copies are dropped.
 
 use crate::core::Core;
 use gnstor_fleet::map::Map;
@@ -31,7 +31,7 @@ pub struct LostBlocks {
     pub blocks: u64,
 }
 
-/// What the volumes lose, for each caller. A caller hears the names of the volumes that it may see.
+/// The numbers of lost blocks, for any caller. Names are left out: a caller may not see every volume.
 pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
     let blocks: u64 = lost.iter().map(|lost| lost.blocks).sum();
     format!("{blocks} blocks of {} volumes", lost.len())
@@ -98,9 +98,9 @@ impl Core {
         lost
     }
 
-    /// Whether the operator has given up all that only this SSD has now. After the operator's call another
-    /// SSD may become absent, whose copies would be dropped, too. The wish then waits until that one is back,
-    /// or until the operator repeats it with the longer list in view.
+    /// Whether the operator has given up all blocks that only this SSD has now. After the operator's call
+    /// another SSD may become absent, whose copies would be dropped, too. The wish then waits until that one
+    /// is back, or until the operator repeats it with the longer list in view.
     pub(super) fn loses_what_was_said(&self, ssd: u16) -> bool {
         let given_up = self.changes.given_up.get(&ssd).map_or(&[][..], Vec::as_slice);
         let covers =
@@ -135,7 +135,7 @@ impl Core {
         })
     }
 
-    /// The SSD's copies were called lost, and it is not up to date yet: it may have no volumes at all.
+    /// Whether the SSD's copies were given up, and it is not up to date yet. It may have no volumes at all.
     pub(in crate::core) fn begins_empty(&self, ssd: u16) -> bool {
         let Some(map) = self.map_of_voters() else { return false };
         map.state(ssd) == Some(State3::Absent) && !serves_some(map, ssd)
@@ -154,7 +154,7 @@ impl Core {
             !is_away && !is_taken_out && knows_all()
         };
         let content = |(ssd, known): (u16, &Ssd3)| {
-            // If it has not stated its incarnation, the map's counts.
+            // If the SSD has not stated its incarnation, the one in the map counts.
             let has = self.changes.says(ssd).map_or(known.incarnation, |says| says.incarnation);
             let is_named = self.changes.says(ssd).is_none_or(|says| known.is(&says.uuid));
             let is_same = has == known.incarnation;
@@ -174,7 +174,7 @@ impl Core {
     }
 }
 
-/// The SSD has a place that serves.
+/// Whether the SSD has a place that serves.
 pub(super) fn serves_some(map: &FleetMap3, ssd: u16) -> bool {
     map.rows.iter().flat_map(|row| row.places).flatten().any(|place| place.ssd == ssd && !place.filling)
 }

@@ -7,8 +7,9 @@
 //!        v
 //!   each volume gets its note --on every SSD--> map in which they fill --merged--> `serve_all`, as any fill
 //! ```
-//! The rules are in `gnstor_fleet::change::salvage`. The wish lives in this daemon only. One that starts
-//! anew finds either map, and the operator repeats the call if it is the one before.
+//! The rules are in `gnstor_fleet::change::salvage`. The order is in this daemon's memory only. A daemon that
+//! starts finds the map before the salvage or the one after it. If it finds the former, the operator repeats
+//! the call.
 
 use super::LostBlocks;
 use super::lost::{blocks_in, serves_some};
@@ -38,7 +39,7 @@ impl Salvage {
         self.of.contains(&ssd)
     }
 
-    /// By this map the SSDs are absent no more.
+    /// Whether the salvage is over: by this map the SSDs are no longer absent.
     pub(super) fn is_over(&self, map: &AnyMap) -> bool {
         self.of.iter().all(|&ssd| map.state(ssd) != Some(State3::Absent))
     }
@@ -53,7 +54,7 @@ pub struct Salvageable {
     pub volumes: Vec<LostBlocks>,
 }
 
-/// Each copy of volumes with this number of replicas is on an absent SSD.
+/// Whether each copy of volumes with this number of replicas is on an absent SSD.
 fn is_dark(map: &FleetMap3, row: &Row3, replicas: u8) -> bool {
     let mut copies = row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
     let first = copies.next();
@@ -175,7 +176,7 @@ impl Core {
         let is_complete = absent_with_copies(map) == salvage.of
             && salvage.of.iter().all(|&ssd| self.is_back_lossy(ssd) && !self.members.is_away(ssd));
         if !is_complete || !self.is_serving() {
-            // An SSD is lost again, or became absent. What the operator was told of no longer holds.
+            // An SSD is lost again, or became absent. So the list that the operator saw is out of date.
             tracing::warn!("the copies are not merged: another SSD is missing by now");
             self.changes.salvage = None;
             return None;

@@ -26,15 +26,16 @@ const PART: u64 = 4;
 pub(in crate::core) struct Spread {
     /// The SSD, and since when a map of this daemon says that it has less.
     pub(super) ssd: Option<(u16, u64)>,
-    /// A search by these found nothing.
+    /// Inputs of the last search that found nothing.
     found_none: Option<SearchedBy>,
-    /// A look that found no SSD without its share.
+    /// Inputs of the last check in which every SSD had its share.
     none_lacks: Option<Looked>,
-    /// What it waits for.
+    /// What the SSD waits for.
     waits: Option<String>,
 }
 
-/// What a look goes by. A look at all rows takes long, and each answer of an SSD asks for one.
+/// The inputs of a check whether an SSD lacks its share. The check reads all rows, and every answer of an SSD
+/// asks for it.
 #[derive(PartialEq, Eq, Debug)]
 struct Looked {
     epoch: u64,
@@ -104,7 +105,7 @@ impl Core {
         (0..).zip(&map.ssds).map(share).collect()
     }
 
-    /// As [`Self::lacks_its_share`], which is asked once for each map and the SSDs that are there.
+    /// As [`Self::lacks_its_share`], but evaluated only once for the same map and SSDs.
     fn look_who_lacks(&mut self, map: &FleetMap3) -> Option<(u16, u32)> {
         let comers = self.comers(map);
         let by = Looked { epoch: map.epoch, comers, leaving: self.leaving(map) };
@@ -169,8 +170,8 @@ impl Core {
     }
 }
 
-/// Gives an SSD of the next map this weight. What comes in for one that was to leave, and stays, would be no
-/// part of a drain any more: it goes.
+/// Sets an SSD's weight in the next map. If this calls a drain off, the SSDs that were to replace the
+/// draining one give up their incoming places.
 pub(super) fn set_weight(next: &mut FleetMap3, ssd: u16, weight: u32) {
     let before = std::mem::replace(&mut next.ssds[usize::from(ssd)].weight, weight);
     if before != LEAVES || weight == LEAVES {

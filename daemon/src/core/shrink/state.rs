@@ -26,9 +26,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(in crate::core) struct Proposed {
     pub(super) round: Round<Known>,
-    /// The map was judged for volumes with this number of replicas and more.
+    /// Smallest number of replicas for which the map was judged.
     pub(super) fewest: u8,
-    /// And for volumes of up to this number.
+    /// Largest number of replicas for which the map was judged.
     pub(super) most: u8,
     /// A majority holds it, and the leases that it ends are over.
     pub(super) is_active: bool,
@@ -60,7 +60,7 @@ impl Proposed {
         self.asked.insert(ssd, id);
     }
 
-    /// This is the answer that is waited for.
+    /// Whether this is the answer that the round waits for.
     pub(super) fn was_asked(&mut self, ssd: u16, id: CommandId) -> bool {
         self.asked.get(&ssd) == Some(&id) && self.asked.remove(&ssd).is_some()
     }
@@ -84,7 +84,7 @@ struct Told {
     retry_at: Option<u64>,
 }
 
-/// What a search for SSDs that take places went by. Another search by the same finds the same.
+/// The inputs of a search for SSDs that take places. Another search with the same inputs finds the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SearchedBy {
     pub(super) epoch: u64,
@@ -124,7 +124,7 @@ pub(in crate::core) struct Changes {
     lost_at: BTreeMap<u16, u64>,
     /// Time at which each SSD that is back had all entries of the array.
     since: BTreeMap<u16, u64>,
-    /// A search by these found no hole.
+    /// Inputs of the last search that found no hole.
     pub(super) found_no_hole: Option<SearchedBy>,
     /// Time at which each SSD was lost.
     down_since: BTreeMap<u16, u64>,
@@ -134,7 +134,7 @@ pub(in crate::core) struct Changes {
     pub(super) weights: BTreeMap<u16, u32>,
     /// Rows in which an SSD lost its place, and which places, since this daemon serves.
     pub(super) homes: BTreeMap<(usize, usize), u16>,
-    /// The SSDs in it.
+    /// The SSDs in `homes`.
     home_ssds: BTreeSet<u16>,
     /// Voters that are new are asked for the term: until then no map is proposed.
     pub(super) anew: Option<Anew>,
@@ -150,11 +150,11 @@ pub(in crate::core) struct Changes {
     pub(super) replaced: BTreeMap<u16, [u8; 16]>,
     /// SSDs that leave, and since when a map of this daemon says so.
     pub(super) leave_since: BTreeMap<u16, u64>,
-    /// A search by these found no SSD that is to come in.
+    /// Inputs of the last search that found no SSD to come in.
     pub(super) found_none_to_come: Option<SearchedBy>,
     /// SSDs that have to come in for one that leaves, and that some writer does not reach.
     pub(super) unreached: Vec<u16>,
-    /// When such writers are looked at next. A writer that has had its time loses its lease.
+    /// When the daemon next checks such writers. A writer that is too late loses its lease.
     pub(super) revoke_at: Option<u64>,
     /// SSDs that join.
     pub(super) joins: Joins,
@@ -169,7 +169,7 @@ pub(in crate::core) struct Changes {
 }
 
 impl Changes {
-    /// The SSD does not answer. When it does, the daemon asks again for its state.
+    /// Notes that the SSD does not answer. When it answers again, the daemon asks for its state.
     pub(in crate::core) fn lost(&mut self, ssd: u16, why: String, now: u64) {
         let returns = self.returns.get(&ssd).into_iter().flatten();
         if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {
@@ -223,7 +223,7 @@ impl Changes {
         std::mem::take(&mut self.presumed)
     }
 
-    /// The daemon has another term.
+    /// Drops the request for the term: the daemon has been elected with another one.
     pub(in crate::core) fn elected_anew(&mut self) {
         self.anew = None;
     }
@@ -249,7 +249,7 @@ impl Changes {
         self.round.as_ref().map(|round| round.round.map.epoch())
     }
 
-    /// The map calls these out.
+    /// Takes note of the SSDs that the map calls out.
     pub(in crate::core) fn follow_outs(&mut self, outs: &BTreeSet<u16>, now: u64) {
         self.outs.retain(|ssd, _| outs.contains(ssd));
         for &ssd in outs {
@@ -257,7 +257,7 @@ impl Changes {
         }
     }
 
-    /// These SSDs lost these places, and these holes are taken.
+    /// Notes which SSDs lost which places, and which holes are filled.
     pub(super) fn moved_homes(&mut self, lost: Vec<((usize, usize), u16)>, taken: &[(usize, usize)]) {
         self.homes.extend(lost);
         self.homes.retain(|hole, _| !taken.contains(hole));
@@ -306,12 +306,12 @@ impl Changes {
         self.down_since.get(&ssd).copied()
     }
 
-    /// The map that is proposed makes the SSD a member: all changes need it from now on.
+    /// Whether the proposed map makes the SSD a member. Then all changes need it from now on.
     pub(in crate::core) fn is_to_give_to(&self, ssd: u16) -> bool {
         self.round.as_ref().is_some_and(|round| members_of(round.round.map.map()).contains(&ssd))
     }
 
-    /// The SSD has the map of this epoch.
+    /// Notes that the SSD has the map of this epoch.
     pub(in crate::core) fn knows(&mut self, ssd: u16, epoch: u64) {
         let told = self.told.entry(ssd).or_default();
         told.has = told.has.max(epoch);
@@ -348,7 +348,7 @@ impl Changes {
         returns.push(now);
     }
 
-    /// Whether it gets no places until it is resumed.
+    /// Whether the SSD gets no places until it is resumed.
     pub(in crate::core) fn flaps(&self, ssd: u16) -> bool {
         self.flapping.contains(&ssd)
     }

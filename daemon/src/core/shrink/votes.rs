@@ -7,8 +7,8 @@
 //!           learns the map, counts up, fills     like an SSD that is back: `grow`
 //!   n + 2   an SSD that takes part votes         the number of voters is odd again
 //! ```
-//! **Every member has the map first.** An SSD asks the voters of its own map for its lease. After two
-//! changes of voters a majority that it asks need not meet one that holds the newest map. So voters change
+//! **Every member has the map first.** An SSD asks the voters of its own map for its lease. After two changes
+//! of voters, a majority of its old voters may contain no voter that holds the newest map. So voters change
 //! only when each SSD that takes part has the map before.
 //!
 //! **The term anew.** A majority of the voters before has granted the term. After one more change of voters
@@ -67,7 +67,7 @@ impl Newcomer {
         Self { says, is_empty: false, is_wanted: false, loses_data: false }
     }
 
-    /// Whether it states the same as before.
+    /// Whether the newcomer states the same identity as before.
     pub(in crate::core) fn is(&self, says: &SsdSays) -> bool {
         self.says == *says
     }
@@ -156,7 +156,7 @@ impl Core {
         let replaced = ssds().filter(|(ssd, known)| match known.state {
             // A spare has no blocks: what the lost one knew is of no use.
             State3::Out | State3::Spare => true,
-            // It may have become absent since the operator's call.
+            // The SSD may have become absent since the operator's call.
             State3::Absent => {
                 newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data) && self.loses_what_was_said(*ssd)
             }
@@ -328,7 +328,7 @@ impl Core {
             Answer::HigherTerm(_) | Answer::Refused(Refusal::StaleTerm) => {
                 return self.depose(ssd, "refused this daemon's term");
             }
-            // It does not know yet that it votes.
+            // The SSD does not know yet that it votes.
             _ => drop(anew.retry_at.insert(ssd, retry_at)),
         }
         if anew.candidate.granted.is_majority_of(voters) {

@@ -6,8 +6,8 @@
 //!   clock   1000   1004   1008   6012   6016   6020      it leaps by 5 s
 //!   counts     0      4      8     17     21     25      of each step 9 ms at most
 //! ```
-//! The daemon looks often, so a leap counts as one step. A daemon that did not run for some time waits
-//! longer.
+//! The daemon checks the clock often, and a leap counts as one step. A daemon that did not run for some time
+//! waits longer.
 
 use super::state::Proposed;
 use gnstor_fleet::lease::Timing;
@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 
 /// Interval of the looks.
 const LOOK_MS: u64 = 4;
-/// Of the time between two looks so much counts at most. A leap in a wait is less than the drift bound, and
-/// what is left of that is for clocks that run off.
+/// Most time that one check adds to a wait. A leap of the clock adds less than the drift bound, and the rest
+/// of the bound is for drifting clocks.
 const MOST_MS: u64 = 9;
 const _: () = assert!(MOST_MS < Timing::DEFAULT_MS.drift && LOOK_MS < MOST_MS);
 
@@ -31,7 +31,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// The daemon looks. Returns `now` without the time that does not count.
+    /// Notes a check of the clock. Returns `now` without the time that does not count.
     pub(super) fn look(&mut self, now: u64, decided_at: u64) -> u64 {
         let before = self.looked_at.replace(now).unwrap_or(decided_at);
         self.missed_ms += now.saturating_sub(before).saturating_sub(MOST_MS);
@@ -45,7 +45,7 @@ impl Wait {
     }
 }
 
-/// So many maps are remembered.
+/// Number of maps that the daemon remembers.
 const REMEMBERED: usize = 16;
 
 /// A map that this daemon made, and how long it waited for leases.

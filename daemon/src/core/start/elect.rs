@@ -46,9 +46,9 @@ const READS: u32 = 3;
 pub(super) enum Reach {
     #[default]
     Unknown,
-    /// It has answered since this daemon started.
+    /// The SSD has answered since this daemon started.
     Answers,
-    /// It has not, and its link says that it is not there.
+    /// The SSD has not answered since this daemon started, and its link says that it is not there.
     None,
 }
 
@@ -81,12 +81,12 @@ impl Start {
         self.newest().is_some_and(|map| matches!(map, AnyMap::Three(_)) && voters_of(map).is_empty())
     }
 
-    /// The daemon may change the map, or propose again what was held.
+    /// Whether the daemon may change the map, or propose a held map again.
     pub(in crate::core) fn may_change(&self) -> bool {
         matches!(self.step, Step::Again | Step::Losses)
     }
 
-    /// The volumes are known, so that losses can be judged.
+    /// Whether the volumes are known, so that the daemon can judge losses.
     pub(in crate::core) fn may_propose(&self) -> bool {
         self.step == Step::Losses
     }
@@ -111,7 +111,7 @@ impl Start {
         if is_said {
             probe.progress = Progress::ToAsk;
         }
-        // The right one may be put back in this place. It is to be asked for its vote.
+        // The operator may put the right SSD back in this place. The daemon must then ask it for its vote.
         let was_stranger = self.step == Step::Elect && self.strangers.remove(&ssd);
         self.again |= was_stranger;
         if is_said || was_stranger {
@@ -164,7 +164,7 @@ impl Start {
         }
     }
 
-    /// No later step waits for those of these that have not answered.
+    /// No later step waits for those SSDs in `awaits` that have not answered.
     pub(super) fn go_on_without(&mut self, awaits: &BTreeSet<u16>) {
         let silent = awaits - &self.answered();
         self.without.extend(silent);
@@ -296,7 +296,7 @@ impl Core {
             |ssd: &u16| awaited.contains(ssd) && self.is_right_table(*ssd) && !self.begins_empty(*ssd);
         let newer = start.of(&awaited).flat_map(|p| &p.table).any(|e| e.term > self.term.number());
         // Each change is on all members. So all of them together have all volumes, also where each has lost
-        // writes. An SSD that is out is not missed, nor is one that is there in its place.
+        // writes. An SSD that is out is not needed, nor is a newcomer in its place.
         let are_all_there = start.without.is_disjoint(self.members.all()) && answered.is_superset(&awaited);
         let good: BTreeSet<u16> = answered.iter().copied().filter(is_good).collect();
         let is_known = are_all_there || !good.is_empty();

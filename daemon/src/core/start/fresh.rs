@@ -142,7 +142,7 @@ impl Start {
             is_meant && takes_part && !matches!(probe.map, Some(AnyMap::Three(_)))
         };
         let mut all = (0u16..).zip(self.probes.iter().zip(&newest.ssds));
-        // One that no step waits for cannot be given the map now.
+        // An SSD that no step waits for cannot get the map now.
         !all.any(|(ssd, (probe, known))| !self.without.contains(&ssd) && lacks(probe, known))
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SSDs remember of volumes that are gone. A daemon that starts reads it behind their tables. An earlier
+//! Records of deleted volumes that SSDs keep. A daemon that starts reads them after the tables. An earlier
 //! daemon may have carried out a Delete and not answered it, and the Delete comes again (rule 12).
 
 use super::{Probe, Progress};

@@ -25,7 +25,7 @@ impl Core {
         }
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
-        // An SSD by whose table the volumes are known may have been dropped since.
+        // A map may have dropped an SSD whose table told of the volumes.
         let members = self.members.all() - &strangers;
         let counts = |ssd: &u16| members.contains(ssd) || start.known_by.contains(ssd);
         for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| counts(ssd)) {
@@ -194,7 +194,7 @@ impl Core {
     }
 
     /// A map that an earlier daemon proposed may have made an SSD a member of which the start had no answer.
-    /// It may also mean another SSD than the one that is there: that one is looked at.
+    /// The map may also mean another SSD than the one that answers. Then the daemon checks that SSD.
     fn ask_who_they_are(&mut self) {
         if self.map_of_voters().is_none() {
             return;
@@ -215,7 +215,7 @@ fn newest(copies: &BTreeMap<u16, VolumeEntry>) -> &VolumeEntry {
     copies.values().max_by_key(rank).expect("a volume was seen on some SSD")
 }
 
-/// Whether its deletion is decided.
+/// Whether the entry has the mark of a deletion.
 fn marked(entry: &VolumeEntry) -> bool {
     entry.deleting || entry.lease_epoch == DELETE_MARK
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often an SSD was opened, by its own count and by what the daemon holds ([`crate::openings`]).
+//! Compares how often an SSD was opened by its own count with the daemon's record ([`crate::openings`]).
 //!
 //! ```text
 //!   connected --Identify--> uuid --OPENING: the number that is held--> what the SSD says
@@ -23,7 +23,7 @@ use gnstor_proto::ssd_identity::KnownOpening;
 use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 
-/// What a link knows of the SSD's number.
+/// The link's knowledge of the SSD's number of openings.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     /// `None`: the numbers are not compared.
@@ -70,7 +70,7 @@ impl Opening {
             Said::Opening(Ok(says), told) => self.judge(now, index, says, told),
             // An SSD of an earlier version.
             Said::Opening(Err(Some(Refusal::InvalidOpcode)), _) => None,
-            // It has no map yet, or voters have to prove its content first.
+            // The SSD has no map yet, or voters have to prove its content first.
             _ => {
                 self.at = self.openings.is_some().then_some(now + LOOK_MS);
                 None
@@ -81,7 +81,7 @@ impl Opening {
     fn judge(&mut self, now: u64, index: u16, says: Opened, told: u32) -> Option<Output> {
         let held = self.held()?;
         if held.shows_older(says) {
-            // An SSD that was told a higher number than its own knows it, and ends the connection.
+            // If the SSD has received a higher number than its own, it ends the connection itself.
             if says.number >= told {
                 (self.is_older, self.at) = (true, Some(now));
             }
@@ -99,7 +99,7 @@ impl Opening {
         Some(self.openings.as_ref()?.known(&self.ssd?))
     }
 
-    /// The number is held: the SSD is told so.
+    /// The number is stored: tells the SSD so.
     pub(super) fn kept(&mut self, now: u64) {
         self.at = self.ssd.map(|_| now);
     }
@@ -119,7 +119,7 @@ mod tests {
         opening
     }
 
-    /// The number that the SSD is told.
+    /// The number of openings in the question that the link sends now.
     fn told(opening: &mut Opening, now: u64) -> u32 {
         let said = opening.say(now);
         let Some(Say::Opening(KnownOpening(known))) = said else { panic!("{said:?}") };

@@ -4,13 +4,13 @@
 //! An SSD is silent when a keep-alive has been out for longer than the link's patience, and no completion
 //! came meanwhile. The patience is [`PATIENCE_MS`] for an SSD that answers at once. An SSD whose answers take
 //! long, as on a machine with more threads than cores, has [`SLOWER`] times the longest that it took lately.
-//! To drop it costs copies, and a later real loss may then take the last one. A new connection has no
-//! history, so its SSD counts as a slow one at first.
+//! To drop such an SSD costs copies, and a later real loss may then take the last one. A new connection has
+//! no history, so its SSD counts as a slow one at first.
 //!
-//! The link counts the time that it could have seen. Of the time between two looks that is at most
-//! [`STEP_MS`], or [`LONG_STEP_MS`] for an SSD that is not watched closely. So a daemon that is stopped, or
-//! is on a busy machine, does not take its own pause for the SSD's. After a longer pause the answer may still
-//! be on its way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
+//! The link counts only time in which it was running. Between two checks that is at most [`STEP_MS`], or
+//! [`LONG_STEP_MS`] for an SSD that is not watched closely. So a daemon that is stopped, or is on a busy
+//! machine, does not take its own pause for the SSD's. After a longer pause the answer may still be on its
+//! way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
 
 /// Interval of probes of a closely watched connection.
 pub(super) const ALIVE_MS: u64 = 100;
@@ -26,7 +26,7 @@ const FIRST_MS: u64 = 125;
 const NEW_MS: u64 = 3_000;
 /// An answer counts as one of late for once to twice this time.
 const LATELY_MS: u64 = 5_000;
-/// While an answer is awaited, the thread looks each millisecond if it is run.
+/// While an answer is awaited, a running thread checks every millisecond.
 pub(super) const STEP_MS: u64 = 20;
 /// The thread was stopped, or the whole machine: no load delays it so long.
 pub(super) const LONG_STEP_MS: u64 = 1_000;
@@ -43,9 +43,9 @@ pub(super) struct Watch {
     looked_at: u64,
     /// An answer was awaited since then.
     awaited: bool,
-    /// Time that the link has not seen so far.
+    /// Time in which the link did not run.
     missed_ms: u64,
-    /// When the keep-alive was sent after which nothing was heard, in time that was seen.
+    /// When the oldest unanswered keep-alive was sent, in time in which the link ran.
     asked_at: Option<u64>,
     /// The longest answers of this span of [`LATELY_MS`], and of the span before it.
     longest: [u64; 2],
@@ -65,7 +65,8 @@ impl Watch {
         }
     }
 
-    /// The link looks. Returns the time that it has seen until now: `step_ms` at most since its last look.
+    /// Notes a check. Returns the time in which the link has run: at most `step_ms` more than at the last
+    /// check.
     pub(super) fn look(&mut self, now: u64, step_ms: u64) -> u64 {
         let gap = now.saturating_sub(self.looked_at);
         self.looked_at = now;
@@ -86,7 +87,7 @@ impl Watch {
         now.saturating_sub(self.missed_ms)
     }
 
-    /// The clock's time for a given seen time, if no check comes late.
+    /// Converts time in which the link ran to the clock's time, if no check comes late.
     pub(super) fn clock(&self, seen: u64) -> u64 {
         seen.saturating_add(self.missed_ms)
     }
@@ -96,7 +97,7 @@ impl Watch {
         self.awaited = awaits;
     }
 
-    /// A completion came.
+    /// Notes that a completion came.
     pub(super) fn heard(&mut self, seen: u64) {
         let took = self.asked_at.take().map_or(0, |at| seen.saturating_sub(at));
         if seen >= self.span_ends {
@@ -117,7 +118,7 @@ impl Watch {
         self.patience() + ALIVE_MS
     }
 
-    /// A keep-alive is out.
+    /// Notes that a keep-alive was sent.
     pub(super) fn asked(&mut self, seen: u64) {
         self.asked_at.get_or_insert(seen);
     }

@@ -10,12 +10,12 @@ use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::{Incarnation, Opening, SsdId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How often it asks.
+/// Interval of an SSD's questions.
 const EVERY: Span = Span::from_ms(100);
 /// Numbers of SSDs that ask at the same times, which are multiples of [`EVERY`] for the first ones. So one
 /// wake-up of an engine serves them all, and a large array does not ask all at once.
 const TOGETHER: u64 = 8;
-/// The next ones ask so much later.
+/// How much later the next group of SSDs asks.
 const APART: Span = Span::from_ms(10);
 /// The lease, in ns.
 const TIMING: Timing =
@@ -24,13 +24,13 @@ const TIMING: Timing =
 const ROUNDS: usize = 3;
 /// Questions to one voter without an answer.
 pub(in crate::admin) const UNANSWERED: usize = 4;
-/// A question of a round that is so many rounds old counts as lost.
+/// Number of rounds after which a question counts as lost.
 const LOST: u32 = 10;
 const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 
-/// What the daemon knows of this start of an SSD whose map names no voters.
+/// The daemon's knowledge of this start of an SSD whose map names no voters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::admin) enum ByDaemon {
     /// The SSD has not counted this start, and serves without a daemon.
@@ -51,7 +51,7 @@ pub(in crate::admin) struct Asker {
     pub(in crate::admin) rounds: VecDeque<(u32, Asking)>,
     last: u32,
     pub(in crate::admin) next_at: Time,
-    /// Whether it asks with a number of openings of this start.
+    /// Progress of the SSD's number of openings since this start.
     pub(in crate::admin) stage: Stage,
     /// Names this start to the daemon; 0: it has no name.
     pub(in crate::admin) start: u32,
@@ -74,7 +74,8 @@ pub(in crate::admin) struct Goodbye {
 }
 
 impl Asker {
-    /// The SSD says goodbye to these voters: the number of that round. Answers to earlier ones give no lease.
+    /// Begins the goodbye to these voters. Returns the number of its round. Answers of earlier rounds give no
+    /// lease.
     pub(in crate::admin) fn leave(&mut self, voters: SsdSet) -> u32 {
         self.rounds.clear();
         self.last = (self.last + 1) & ROUND_MASK;
@@ -82,7 +83,7 @@ impl Asker {
         self.last
     }
 
-    /// A voter has heard what was said in this round.
+    /// Notes that a voter has heard the goodbye of this round.
     pub(in crate::admin) fn has_heard(&mut self, round: u32, voter: SsdId) {
         if let Some(goodbye) = self.goodbye.as_mut().filter(|goodbye| goodbye.round == round) {
             goodbye.heard = goodbye.heard.with(voter);
@@ -95,7 +96,7 @@ impl Asker {
         self.goodbye.is_none_or(|said| said.heard.is_majority_of(said.voters) || !is_open(said.round))
     }
 
-    /// A round begins; its number.
+    /// Begins a round. Returns its number.
     pub(in crate::admin) fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
         self.last = (self.last + 1) & ROUND_MASK;
         if self.rounds.len() == ROUNDS {
@@ -113,7 +114,7 @@ impl Asker {
         Time::from_ps(rounds * every + later)
     }
 
-    /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
+    /// Notes a voter's yes in this round. Returns until when the SSD may serve, if a majority has said yes.
     pub(in crate::admin) fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
         let incarnation = self.asks_as?;
         let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
@@ -170,7 +171,7 @@ mod tests {
             for ssd in 0..64 {
                 assert!(next(ssd) > now && next(ssd) <= now + EVERY, "SSD {ssd} at {now:?}: {:?}", next(ssd));
                 assert_eq!(next(ssd), next(ssd / 8 * 8), "SSD {ssd} at {now:?}");
-                // The rounds go on at this interval.
+                // Further rounds follow at this interval.
                 assert_eq!(Asker::next_round(next(ssd), ssd), next(ssd) + EVERY);
             }
             assert_eq!(

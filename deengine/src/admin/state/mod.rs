@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What admin commands change. The rest of the room works on it; this module uses nothing above `commands`,
-//! so the SSD can hold it.
+//! State that admin commands change. The other modules of `admin` work on it. This module uses nothing above
+//! `commands`, so the SSD can hold it.
 
 mod asker;
 mod changes;
@@ -48,12 +48,12 @@ impl Admin {
         &mut self.volumes
     }
 
-    /// The queue of a fence's command is gone.
+    /// Drops a fence whose command's queue is gone.
     pub(crate) fn drop_fence(&mut self, id: u32) {
         self.volumes.drop_fence(id);
     }
 
-    /// The queue is gone. Another one may get its key.
+    /// Forgets a queue that is gone, since another one may get its key.
     pub(crate) fn drop_queue(&mut self, key: QueueKey) {
         self.leads.take_if(|leads| *leads == key);
     }

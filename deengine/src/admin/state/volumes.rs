@@ -5,7 +5,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::MetadataStore;
 use gnstor_proto::slba::Vid;
 
-/// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
+/// An SSD's state of its volumes outside the permission table: the metadata store, fences and sweeps.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     metadata: MetadataStore,
@@ -40,7 +40,7 @@ impl Volumes {
         self.filling_since.is_some()
     }
 
-    /// Whether it stands in for an SSD that cannot be used.
+    /// Whether this SSD is a substitute for one that cannot be used.
     pub(crate) fn stands_in(&self) -> bool {
         self.stands_in
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(in crate::admin) struct Voting {
     /// The last map that was held, and its bytes.
     pub(in crate::admin) held: Option<(Held<Known>, Arc<[u8]>)>,
-    /// What it has promised or holds could not be read: it votes no more.
+    /// The voter's promise or its held map could not be read, so the SSD no longer votes.
     pub(in crate::admin) forgot: bool,
     /// The SSD cannot ask the others for its lease.
     pub(in crate::admin) is_mute: bool,

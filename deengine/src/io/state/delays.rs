@@ -25,7 +25,7 @@ pub(in crate::io) struct Waiting {
 struct Line {
     /// When the first one starts.
     start: Time,
-    /// By their turns.
+    /// The waiting commands, by their turns.
     waiting: BTreeMap<u64, Waiting>,
 }
 
@@ -72,7 +72,7 @@ impl Delays {
         self.lines.get(&vid)?.waiting.iter().next().map(|(turn, waiting)| (*turn, *waiting))
     }
 
-    /// The first of a line starts then.
+    /// Sets the start of a line's first command.
     pub(in crate::io) fn set_start(&mut self, vid: u16, start: Time) {
         let Some(line) = self.lines.get_mut(&vid) else { return };
         self.starts.remove(&(line.start, vid));

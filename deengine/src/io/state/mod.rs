@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the I/O path keeps for commands that the firmware carries out. The rest of the room works on it; this
+//! State of the I/O path for commands that the firmware executes. The other modules of `io` work on it. This
 //! module uses nothing above `commands`, so the SSD can hold it.
 
 mod by_queue;
@@ -37,7 +37,7 @@ pub(crate) struct Load {
     pub(crate) to: LoadFor,
 }
 
-/// What a loaded page is for.
+/// The use of a loaded page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LoadFor {
     /// A read: it goes to the host.
@@ -118,7 +118,7 @@ impl Commands {
         &mut self.scratch
     }
 
-    /// The data of this write is not under way any more.
+    /// Gives back the share of frames of a write whose data is no longer under way.
     pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
         self.shares.give_of(request);
     }

@@ -49,7 +49,8 @@ impl Starved {
         self.len += 1;
     }
 
-    /// The entry of a volume has changed: its writes are to be judged. Later ones are judged by it anyway.
+    /// Notes that the entry of a volume has changed, so its waiting writes must be judged again. Later writes
+    /// are judged by the new entry anyway.
     pub(in crate::io) fn judge(&mut self, vid: Vid) {
         if self.of_volume.range((vid, 0)..=(vid, u64::MAX)).next().is_some() {
             self.to_judge.insert(vid, 0);

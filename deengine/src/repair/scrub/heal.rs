@@ -30,7 +30,7 @@ enum Heal {
     Done,
     /// A write may be under way.
     Later,
-    /// The copy of the SSD that was asked does not help.
+    /// The asked SSD has no usable copy.
     NotFrom,
     /// The layer has no room.
     NoRoom,

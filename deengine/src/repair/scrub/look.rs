@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a scrub finds wrong: copies that do not match their own sum, and copies that are not the first's.
+//! How a scrub finds wrong copies: they do not match their own sum, or differ from the first's copy.
 
 use super::TURN;
 use crate::controller::Ssd;
@@ -57,7 +57,7 @@ impl Ssd {
         }
     }
 
-    /// The record beside the block's page is wrong. Any good copy is newer than what it says.
+    /// Notes that the record beside the block's page is wrong. Then any good copy counts as newer.
     fn note_wrong_record(&self, range: &mut Range, vba: u32) {
         let own = held(self.ftl().commits().kept(range.vid, range.generation, vba));
         self.note_wrong(range, vba, (own, false));

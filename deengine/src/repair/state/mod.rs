@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD repairs: its walks, their windows and questions, and the scrub. The rest of the room works on
-//! it; this module uses nothing above `commands`, so the SSD can hold it.
+//! State of an SSD's repairs: walks, their windows and questions, and the scrub. The other modules of
+//! `repair` work on it. This module uses nothing above `commands`, so the SSD can hold it.
 
 mod pace;
 mod scrub;
@@ -16,7 +16,7 @@ use gnstor_proto::pull::PeerRead;
 use gnstor_proto::slba::Vid;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Times that a block is asked for that the other SSD cannot read.
+/// Number of tries for a block that the other SSD cannot read.
 const TRIES: u32 = 3;
 
 /// Which walk.
@@ -101,13 +101,13 @@ impl Walk {
         self.next.is_none() && self.windows.is_empty() && self.again.is_empty() && self.added.is_empty()
     }
 
-    /// The SSD has one more volume. The walk may be past it, or over.
+    /// Adds a volume to the walk, which may be past its id, or over.
     pub(in crate::repair) fn add(&mut self, vid: Vid) {
         self.added.insert(vid, 0);
         self.is_durable = false;
     }
 
-    /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
+    /// Restarts the open windows, of all volumes or of one. Answers that are on their way no longer count.
     pub(in crate::repair) fn restart_windows(&mut self, of: Option<Vid>) {
         let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
         self.again.extend(ended.map(|window| (window.vid, window.first.into())));
@@ -129,7 +129,7 @@ pub(in crate::repair) struct Open {
     pub(in crate::repair) until: Time,
 }
 
-/// What this SSD repairs.
+/// The repairs of this SSD.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     /// Groups and places that it fills, and for which numbers of replicas the copies merge there.
@@ -139,8 +139,9 @@ pub(crate) struct Repair {
     pub(in crate::repair) last: u32,
     pub(in crate::repair) scrub: Scrub,
     pub(in crate::repair) pace: Pace,
-    /// The daemon of this term wants no fill to go on.
+    /// Term of the daemon that has paused all fills.
     pub(in crate::repair) paused_in: Option<u64>,
-    /// Epoch of the map by which it filled before it started, if it serves places by that map, too.
+    /// Epoch of the map by which the SSD filled before its last start, if that map also gives it serving
+    /// places.
     pub(crate) forgotten_in: Option<u64>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pace of repairs: all that the SSD gives while no client uses it, else a share of it.
+//! Pace of repairs: all of the SSD's time while no client uses it, otherwise a share of it.
 //!
 //! ```text
 //!   idle    | work | work | work |                as fast as the medium is

@@ -43,7 +43,7 @@ pub(in crate::repair) struct Range {
 #[derive(Debug)]
 pub(in crate::repair) struct Wrong {
     pub(in crate::repair) vba: u32,
-    /// What this SSD holds, and whether the data matches its sum.
+    /// This SSD's copy, and whether the data matches its sum.
     pub(in crate::repair) own: (Held, bool),
     /// SSDs that may have a good copy; the next one to be asked comes first.
     pub(in crate::repair) peers: VecDeque<u16>,
@@ -56,7 +56,7 @@ impl Scrub {
         self.log.state == ScrubState::Running
     }
 
-    /// The range is over, or begins anew: what was healed stays so.
+    /// Counts the results of a range that is over or restarts. Healed copies stay healed.
     pub(in crate::repair) fn count(&mut self, range: &Range, is_over: bool) {
         self.log.healed += range.healed;
         self.log.rotten += if is_over { range.rotten } else { range.healed };

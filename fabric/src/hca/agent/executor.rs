@@ -29,7 +29,7 @@ pub struct AgentExecutor {
     fused: FusedSlots,
     clock_offset_ns: i64,
     lead_ns: u64,
-    /// A queue owner could run when the transport last asked.
+    /// Whether a queue owner could run when the transport last asked.
     could_run: Cell<bool>,
 }
 
@@ -38,7 +38,7 @@ pub struct AgentExecutor {
 struct FusedSlots {
     slots: Vec<FusedEntry>,
     free: Vec<u16>,
-    /// Ended, and not yet reported to the transport: tag and status.
+    /// Tag and status of responses that have ended and are not reported to the transport yet.
     ended: VecDeque<(u32, u32)>,
 }
 
@@ -298,8 +298,8 @@ impl QpExecutor for AgentExecutor {
     }
 
     fn push(&mut self, message: Down) {
-        // An address with bit 63 set cannot be a valid one; its key check must fail, so make sure that it
-        // does.
+        // An address with bit 63 set is never valid. The ring cannot carry that bit, so send values whose key
+        // check fails.
         let message = match message {
             Down::ToOwner { qpn, local, address, tag, sum, .. } if address & PHASE_BIT != 0 => {
                 Down::ToOwner { qpn, local, address: 0, key: 0, tag, sum }

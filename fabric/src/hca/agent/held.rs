@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 pub enum Unordered {
     /// The data of reads.
     Data,
-    /// Messages as well: a response is not what its completion says before a DUMP.
+    /// Messages as well: before a DUMP, the response in memory may be older than its completion.
     All,
 }
 

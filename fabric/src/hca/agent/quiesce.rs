@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Quiesces an HCA: waits, on all its rings, until nothing that was under way at some moment touches the
-//! queue owners' memory any more.
+//! Quiesces an HCA: waits, on all its rings, until no operation that was under way at the start can still
+//! touch the queue owners' memory.
 //!
 //! A LOCAL_INVAL closes its key at once. A mover or a responder of any block may have opened the key just
 //! before, and may still write. So the request completes when all of them are past that:
@@ -82,8 +82,8 @@ impl Quiesce {
         self.rounds.quiescent.iter().all(|done| done.load(Ordering::Acquire) >= round)
     }
 
-    /// Joins a round that has begun, and ends one that is over on this ring. Returns whether a ping should
-    /// go into the ring now.
+    /// Joins a new round, and ends a round that is over on this ring. Returns whether a ping should go into
+    /// the ring now.
     pub(super) fn look(&mut self) -> bool {
         let round = self.rounds.round.load(Ordering::Acquire); // pairs with `begin`
         if round != self.seen {
@@ -102,7 +102,7 @@ impl Quiesce {
         !self.done && !self.in_answer
     }
 
-    /// A descriptor has gone into the ring. A fused response counts once, from its first part on.
+    /// Notes a descriptor that went into the ring. A fused response counts once, from its first part on.
     pub(super) fn handed_over(&mut self, descriptor: &[u64; DOWN_WORDS]) {
         let op = descriptor[0] >> 56;
         if !matches!(op, DOWN_TO_DEVICE | DOWN_TO_HOST | DOWN_FUSED) {
@@ -112,7 +112,7 @@ impl Quiesce {
         self.in_answer = op == DOWN_TO_DEVICE && descriptor[5] >> 32 & DOWN_PART != 0;
     }
 
-    /// The ping has gone into the ring.
+    /// Notes that the ping went into the ring.
     pub(super) fn pinged(&mut self) {
         self.must_ping = false;
         self.pings += 1;

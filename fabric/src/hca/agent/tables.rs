@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the HCA holds: queue pairs, completion queues and memory regions, in tables that the agent reads.
+//! The HCA's queue pairs, completion queues and memory regions, in tables that the agent reads.
 
 use super::*;
 

@@ -131,7 +131,7 @@ impl SoftExecutor {
 
     fn gather_send(&self, at: At, imm: u32, e: &mut UpEntry, kind: u32) -> Checked {
         let mut message = Vec::with_capacity(SEND_MAX_BYTES as usize);
-        // The peer refuses what is longer than its receives, and the sender's request is what fails.
+        // The peer refuses a message that is longer than its receives, so the sender's request fails.
         let too_long = syndrome::REMOTE_INVALID_REQUEST;
         e.bytes = self.data(at, 1, (SEND_MAX_BYTES, too_long), Some(&mut message))?;
         e.kind = kind;

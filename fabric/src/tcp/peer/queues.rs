@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The queue pairs of a client, and how long they and it may be idle.
+//! The queue pairs of a client, and how long the client and they may be idle.
 
 use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::tcp::host::{Asked, Entry};
@@ -26,7 +26,7 @@ enum Known {
     #[default]
     None,
     One(Identity),
-    /// Those of one process may share a connection.
+    /// Clients of one process may share a connection.
     Several,
 }
 
@@ -83,7 +83,7 @@ impl Queues {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all queue pairs.
     pub(super) fn close_all(&mut self, place: Option<&Place>) {
         let conns: Vec<u32> = self.open.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.close(conn, place));
@@ -119,7 +119,7 @@ impl Queues {
         }
     }
 
-    /// Why the client is to go.
+    /// Why the array must end the client's connection, if it must.
     pub(super) fn overdue(&mut self, now: Time) -> Option<End> {
         if !self.open.is_empty() {
             return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The transfers that a client is asked for: begun, held back, in pieces, ended.
+//! The transfers that the array requests of a client: begun, held back, in pieces, ended.
 
 use super::PeerExecutor;
 use crate::hca::Copied;
@@ -43,7 +43,8 @@ pub(super) struct Memory {
 }
 
 impl PeerExecutor {
-    /// The client says that a transfer has ended. What it names must be under way for that connection.
+    /// Handles the client's report that a transfer has ended. The report must name a transfer that is under
+    /// way for that connection.
     pub(super) fn on_done(&mut self, done: Copied, data: &[u8]) -> Option<Copied> {
         let is_its = |transfer: &Transfer| transfer.conn == done.qpn;
         let Some(transfer) = self.transfers.get(&done.tag).copied().filter(is_its) else {
@@ -115,8 +116,8 @@ impl PeerExecutor {
         }
     }
 
-    /// A tag for a piece that no transfer on the wire has. One that is held back gets another tag then,
-    /// should its own be taken (`ask`).
+    /// A tag for a piece that no transfer on the wire has. If a transfer is held back and its tag is taken
+    /// later, it gets another tag (`ask`).
     fn free_piece(&mut self) -> u32 {
         loop {
             self.next_piece = self.next_piece.wrapping_add(1) | PIECE;
@@ -138,7 +139,7 @@ impl PeerExecutor {
         self.transfers.len() < TRANSFERS && self.wire.has_room()
     }
 
-    /// Asks the client for what was held back, as far as there is room.
+    /// Requests the transfers that were held back, as far as there is room.
     pub(super) fn ask_held(&mut self) {
         while !self.held.is_empty() && self.has_room() {
             let Some((tag, transfer, memory)) = self.held.pop_front() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many rows in one epoch: what is filled has a source, and what serves has filled.
+//! Many rows in one epoch: each filling place has a source, and each serving place has filled.
 
 use super::*;
 use crate::change::tests::{SSDS, any_map, set};
@@ -147,7 +147,7 @@ fn a_hole_that_volumes_use_is_filled_by_an_ssd_at_a_place_that_none_uses() {
     let free =
         map.fill_all(&[(1, 1), (2, 1)], (2, 2), 2, |_, at, open| (at == 1).then(|| first(0, at, open))?);
     assert_eq!(free.unwrap().rows[0].places[1], Place::Filling(2), "one outside the row comes first");
-    // What another one takes over stays.
+    // A place that another SSD takes over stays.
     map.rows[0].incoming = Some(Incoming { ssd: 2, place: 2 });
     assert_eq!(map.fill_all(&all, (2, 2), 2, first), Err(Unchanged::NoPlace));
 }

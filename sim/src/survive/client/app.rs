@@ -168,7 +168,7 @@ impl Client {
         });
     }
 
-    /// The application goes on. Returns when it looks again.
+    /// Steps the application. Returns the time of its next step.
     pub(super) fn go_on(&mut self, post: &mut Post, history: &mut History) -> Time {
         let now = post.now;
         match self.app.clone() {

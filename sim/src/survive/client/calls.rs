@@ -20,13 +20,13 @@ use std::collections::BTreeMap;
 
 /// A call that is not answered within this time is unheard.
 const CALL: Span = Span::from_ms(12_000);
-/// A call is sent again within so many us.
+/// A call is repeated within this number of us.
 const AGAIN: u32 = 400_000;
 /// In some worlds a Delete is sent again after this time, and so many ms more at most. A volume of its name
 /// may be there again by then.
 const LATE: (Span, u32) = (Span::from_ms(300), 2_500);
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
     Create,
@@ -39,7 +39,7 @@ pub(super) enum Call {
 /// Calls that are sent twice.
 #[derive(Default, Debug)]
 pub(super) struct Repeats {
-    /// To be sent again then: a call, and a Delete that comes late.
+    /// Calls to repeat, with their times: any call, and a late Delete.
     next: [Option<(Time, RequestId, Request)>; 2],
     /// The numbers of calls that were sent again. `true`: the first one had been answered well.
     open: BTreeMap<u64, (RequestId, bool)>,
@@ -88,7 +88,7 @@ impl Client {
         self.repeats.next[usize::from(is_late)] = Some((post.now + after, id, request));
     }
 
-    /// Sends again what is due. Returns when it looks again.
+    /// Repeats the calls that are due. Returns the time of the next check.
     pub(super) fn repeat(&mut self, post: &mut Post) -> Time {
         let now = post.now;
         for which in 0..self.repeats.next.len() {
@@ -161,7 +161,7 @@ impl Client {
         next.unwrap_or(Time::NEVER).min(self.repeat(post))
     }
 
-    /// Its clock leaps ahead: its lease, its calls and its requests end earlier.
+    /// Makes the client's clock leap ahead: its lease, its calls and its requests end earlier.
     pub(in crate::survive) fn leap(&mut self, by: Span) {
         let earlier = |at: &mut Time| {
             if *at < Time::NEVER {
@@ -183,7 +183,7 @@ impl Client {
         Some((open.opened_at, Span::from_ms(open.lease_ms.into())))
     }
 
-    /// When its write lease ends, as it sees it.
+    /// When the client's write lease ends, by the client's clock.
     pub(in crate::survive) fn lease_until(&self) -> Time {
         self.open.as_ref().map_or(Time::ZERO, |open: &Open| open.until)
     }
@@ -199,7 +199,7 @@ impl Client {
         self.late_when_back = Some((back, late, span));
     }
 
-    /// The daemon has heard which SSDs it reaches.
+    /// Notes that the daemon has heard which SSDs the client reaches.
     pub(super) fn said_reaches(&mut self, post: &mut Post) {
         let Some((back, late, span)) = self.late_when_back else { return };
         let is_out = self.map.as_ref().is_some_and(|map| !super::kernel::places(map, back).0);
@@ -209,7 +209,7 @@ impl Client {
         }
     }
 
-    /// It is to open this volume soon, until then.
+    /// Makes the client open this volume soon, until this time.
     pub(in crate::survive) fn go_to(&mut self, volume: usize, until: Time) {
         self.wanted = Some((volume, until));
         if self.volume != volume

@@ -17,7 +17,7 @@ use crate::survive::wire::Post;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 
-/// A kernel goes on after this time at last.
+/// Longest time for which a kernel stands still.
 const LONGEST: Span = Span::from_ms(4_000);
 
 /// How a kernel is to stand still.
@@ -25,7 +25,7 @@ const LONGEST: Span = Span::from_ms(4_000);
 pub(super) enum Stall {
     Midway(Span),
     Alone,
-    /// Not before this time, and until this SSD fills.
+    /// Stand still when zeroes have overtaken a write, from this time on and until this SSD fills.
     Overtaken(u16, Time),
 }
 
@@ -46,18 +46,18 @@ pub(super) fn places(map: &AnyMap, ssd: u16) -> (bool, bool) {
 }
 
 impl Client {
-    /// Its kernel makes no pass for so long, from the moment on when a write is sent in part. Its sessions go
-    /// on.
+    /// Makes the kernel stand still for this time, once a write is sent in part. The client's sessions go on.
     pub(in crate::survive) fn stall(&mut self, span: Span) {
         self.stalls = Some(Stall::Midway(span));
     }
 
-    /// Its kernel stands still when one SSD has the only part of a write. [`Self::alone`] then names the SSD.
+    /// Makes the kernel stand still when one SSD has the only part of a write. [`Self::alone`] then names the
+    /// SSD.
     pub(in crate::survive) fn stall_when_alone(&mut self) {
         self.stalls = Some(Stall::Alone);
     }
 
-    /// Its kernel stands still when zeroes have overtaken a write, from this time on.
+    /// Makes the kernel stand still when zeroes have overtaken a write, from this time on.
     pub(in crate::survive) fn stall_when_overtaken(&mut self, ssd: u16, from: Time) {
         self.stalls = Some(Stall::Overtaken(ssd, from));
     }

@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, VecDeque};
 pub(super) const MOST: u32 = 16;
 /// The memory in front of the lanes: Connect's data of each SSD.
 const FRONT: usize = 64 << 10;
-/// A request that waits looks again after this time, without another map.
+/// A waiting request tries again after this time, even without another map.
 const AGAIN: Span = Span::from_ms(4);
 /// Zeroes that are remembered.
 const ZEROED: usize = 32;
@@ -64,7 +64,7 @@ enum Lane {
     Waits { op: Op, at: Time, epoch: u64 },
 }
 
-/// What a client does to its volume.
+/// A client's work on its volume.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) life: Life,
@@ -74,7 +74,7 @@ pub(super) struct Work {
     pub(super) is_writer: bool,
     /// Requests that are still to begin.
     pub(super) left: u32,
-    /// Of a hundred requests so many are writes, of a hundred writes so many are zeroes, and so many FUA.
+    /// Percentage of writes among the requests, and of zeroes and of FUA among the writes.
     pub(super) mix: [u32; 3],
     /// A request of each batch of requests; the pause between two.
     pub(super) pause: Span,
@@ -88,7 +88,7 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     pub(super) work: Option<Work>,
     pub(super) epoch: u64,
-    /// No request begins before.
+    /// Time before which no request begins.
     next_at: Time,
     /// A write was not acknowledged.
     pub(super) in_doubt: bool,
@@ -183,13 +183,13 @@ impl Lanes {
         }
     }
 
-    /// All requests are forgotten: the client is gone.
+    /// Forgets all requests, since the client is gone.
     pub(super) fn forget(&mut self) {
         self.lanes.fill(Lane::Idle);
         self.work = None;
     }
 
-    /// Requests that waited too long end. Returns the time of the next call.
+    /// Ends requests that waited too long. Returns the time of the next call.
     pub(super) fn attend(&mut self, post: &mut Post) -> Time {
         let mut next = Time::NEVER;
         for at in 0..self.lanes.len() {
@@ -262,7 +262,7 @@ impl Lanes {
             }
         } else {
             op.floors = (vba..vba + blocks).map(|vba| history.floor(life, vba)).collect();
-            // What the lane read before is not taken for an answer.
+            // Data of the lane's previous read must not pass for an answer.
             lock(&self.memory)[Self::address(lane)..][..blocks as usize * BLOCK].fill(0xEE);
         }
         Some(op)

@@ -41,7 +41,7 @@ use std::sync::Arc;
 const CALM: Span = Span::from_ms(100);
 const URGENT: Span = Span::from_ms(10);
 
-/// What the application is at.
+/// State of the application.
 #[derive(Clone, Debug)]
 enum App {
     Rest {
@@ -50,7 +50,7 @@ enum App {
     Calling,
     Working,
     Draining,
-    /// Its process is gone until then.
+    /// The client's process is gone until this time.
     Gone {
         until: Time,
     },
@@ -66,7 +66,7 @@ struct Open {
     /// When the lease ends, and when it is to be renewed.
     until: Time,
     renew_at: Time,
-    /// When it asked for the last renewal.
+    /// When the client asked for the last renewal.
     asked_at: Time,
 }
 
@@ -74,7 +74,7 @@ struct Open {
 pub(super) struct Client {
     number: usize,
     id: ClientId,
-    /// Number of its process. Each one has an id of its own, as after a registration.
+    /// Number of the client's present process. Each process has an id of its own, as after a registration.
     life: usize,
     shape: Arc<Shape>,
     dice: Dice,
@@ -83,9 +83,9 @@ pub(super) struct Client {
     sessions: Vec<Session>,
     lanes: Lanes,
     twin: Option<Initiator>,
-    /// Its kernel makes no pass before: a pass takes time, and a kernel may stand still.
+    /// Time of the kernel's next pass: a pass takes time, and a kernel may stand still.
     passes_at: Time,
-    /// It is to stand still, and stands still until a map is followed.
+    /// How the kernel is to stand still, and until which map it does.
     stalls: Option<Stall>,
     still: Option<Still>,
     /// A part of a write went to this SSD only, and the kernel stands still.
@@ -101,7 +101,7 @@ pub(super) struct Client {
     /// The volume that it opened last, and one that it is to open.
     volume: usize,
     wanted: Option<(usize, Time)>,
-    /// The SSDs that it said last that it reaches.
+    /// The SSDs that the client last reported as reachable.
     said: u64,
     late_when_back: Option<(u16, u16, Span)>,
     /// The next question for the map.
@@ -189,12 +189,12 @@ impl Client {
         self.lanes.oldest()
     }
 
-    /// Whether nothing of it is under way.
+    /// Whether the client has no request or call under way.
     pub(super) fn is_at_rest(&self) -> bool {
         self.calls.is_empty() && matches!(self.app, App::Rest { .. }) && self.open.is_none()
     }
 
-    /// From now on it opens volumes again, and only reads them.
+    /// Makes the client open volumes again, and only read them.
     pub(super) fn read_only(&mut self) {
         (self.rests, self.reads_only) = (false, true);
     }
@@ -204,7 +204,7 @@ impl Client {
         self.lanes.work.as_ref().is_some_and(|work| !work.is_writer)
     }
 
-    /// Its process is gone, with all that it knew. Another one begins at `until`.
+    /// Kills the client's process, with all its state. Another process begins at `until`.
     pub(super) fn die(&mut self, post: &mut Post, until: Time) {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
         self.life += 1;
@@ -312,7 +312,7 @@ impl Client {
         (0..self.sessions.len()).for_each(|ssd| self.hear(post, history, ssd));
     }
 
-    /// Does all that is due. Returns the time of the next step.
+    /// Does all work that is due. Returns the time of the next step.
     pub(super) fn step(&mut self, post: &mut Post, history: &mut History) -> Time {
         let now = post.now;
         if let App::Gone { until } = self.app {
@@ -329,7 +329,7 @@ impl Client {
         }
         next = next.min(self.ask_for_map(now));
         next = next.min(self.run(post, history));
-        // What lanes wait for is done in a pass.
+        // Waiting lanes go on in a pass.
         next = next.min(self.lanes.attend(post).max(self.passes_at));
         next = next.min(self.go_on(post, history)).min(self.probe(post, history));
         for session in &mut self.sessions[..self.known] {

@@ -38,7 +38,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// The queue is gone, and what was on its way, too.
+    /// Forgets a probe whose queue is gone.
     pub(super) fn lost(&mut self, ssd: usize) {
         self.open = self.open.filter(|probe| probe.ssd != ssd);
     }

@@ -60,12 +60,12 @@ enum State {
     Up { admin: Queue, io: Queue, driver: Driver },
 }
 
-/// What a session tells its client.
+/// News of a session for its client.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Its queues are there.
+    /// The session's queues are ready.
     Up,
-    /// They broke.
+    /// The session's queues broke.
     Down,
     Response(Cqe),
     Map(Arc<AnyMap>),
@@ -80,7 +80,7 @@ pub(super) struct Session {
     rest_ms: u64,
     exchange: Exchange<(), MapGet>,
     asked: bool,
-    /// The client's clock has leapt ahead by so much.
+    /// Sum of the leaps of the client's clock.
     ahead_ms: u64,
     pub(super) told: Vec<Told>,
 }
@@ -214,7 +214,7 @@ impl Session {
         self.rest_ms = (self.rest_ms * 2).min(RESTS_MS.1);
     }
 
-    /// Does what is due. Returns the time of the next call, ms of the world.
+    /// Does the work that is due. Returns the time of the next call, ms of the world.
     pub(super) fn attend(&mut self, post: &mut Post) -> u64 {
         let at = self.attend_by(post);
         at.saturating_sub(self.ahead_ms)

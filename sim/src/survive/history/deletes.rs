@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Volumes that come to their end: which may be judged.
+//! Deletions of volumes: which volumes may still be judged.
 
 use super::{History, Life, Volume};
 use gnstor_proto::vendor::VolumeEntry;
@@ -17,13 +17,13 @@ impl History {
         named.for_each(|volume| volume.asked = true);
     }
 
-    /// A Delete arrives. Returns what it may delete.
+    /// Notes a Delete that arrives. Returns the volumes that it may delete.
     pub(in crate::survive) fn delete_begins(&mut self, name: &str) -> Vec<Life> {
         let named = self.volumes.iter_mut().filter(|(_, volume)| volume.entry.name == name && !volume.over);
         named.map(|(life, volume)| (volume.deletes += 1, *life).1).collect()
     }
 
-    /// A Delete that has begun may delete this one, too.
+    /// Notes that a Delete that has begun may delete this volume, too.
     pub(in crate::survive) fn may_die(&mut self, life: Life) {
         if let Some(volume) = self.volumes.get_mut(&life) {
             volume.deletes += 1;
@@ -39,7 +39,7 @@ impl History {
         }
     }
 
-    /// It is deleted.
+    /// Notes that the volume is deleted.
     pub(in crate::survive) fn dies(&mut self, life: Life) {
         if let Some(volume) = self.volumes.get_mut(&life) {
             volume.over = true;

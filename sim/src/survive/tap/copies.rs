@@ -24,7 +24,7 @@ type Heard = (Stamp, u16, u64);
 pub(super) struct Copies {
     /// Answers on their way, by connection and command id.
     on_their_way: BTreeMap<(u32, u16), Part>,
-    /// What hosts have heard.
+    /// The answers that hosts have got.
     heard: BTreeMap<(Vid, u32), Vec<Heard>>,
 }
 

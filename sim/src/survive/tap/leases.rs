@@ -163,7 +163,7 @@ impl Leases {
         clock: impl Fn(u16) -> Option<Clock>,
     ) -> Option<String> {
         let ended = std::mem::take(&mut self.ended);
-        // Its last lease is of a question at most 100 ms before.
+        // The SSD's last lease comes from a question at most 100 ms earlier.
         let is_spared = |(ssd, _): &&(u16, u64)| self.left.get(ssd).is_some_and(|at| now < *at + SPARED);
         self.spared += ended.iter().filter(is_spared).count() as u64;
         ended.into_iter().find_map(|(ssd, epoch)| {

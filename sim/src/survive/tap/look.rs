@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the world tells the tap, and what it takes from it.
+//! Calls from the world to the tap, and results that the world takes from it.
 
 use super::Leases;
 use crate::survive::node::Asked;
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// What the tap found broken.
+    /// Reports a broken promise that the tap has found.
     pub(in crate::survive) fn look_at_tap(&mut self) {
         if let Some((rule, facts)) = self.post.tap.take_broken() {
             self.history.broken(self.post.now, rule, facts);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the twin of a client sees: the next requests, the wires, and the ends of requests.
+//! The environment of a client's twin: the next requests, the wires, and the ends of requests.
 
 use super::{AGAIN, Lane, Lanes, Op, ZEROED};
 use crate::initiator::{Host, Outcome, Request};
@@ -17,7 +17,7 @@ pub(in crate::survive::client) struct Hand<'a> {
     pub(in crate::survive::client) sessions: &'a [Session],
     pub(in crate::survive::client) post: &'a mut Post,
     pub(in crate::survive::client) history: &'a mut History,
-    /// What is sent to these SSDs still goes to their old queues, and is lost.
+    /// SSDs whose queues were recreated. Commands to them still go to the old queues, and are lost.
     pub(in crate::survive::client) anew: &'a BTreeSet<u16>,
     /// The index and the command id of each SEND.
     pub(in crate::survive::client) indexes: &'a mut Vec<(u16, u16, u16)>,
