@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_secs(1);
 const KATO: Duration = Duration::from_secs(15);
 /// How long the array waits at its start for an SSD that does not answer, and for one that answers "not
 /// ready".
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(600);
 
 /// The connection to one SSD. Dropping it ends its link.

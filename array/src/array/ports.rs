@@ -4,7 +4,7 @@
 use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
 use crate::media::About;
-use crate::remote_ssd::RemoteSsd;
+use crate::remote_ssd::{PATIENCE, RemoteSsd};
 use gnstor_daemon::{Connector, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, AdminQueue, ChannelError, Payload};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -89,13 +89,27 @@ type There = (Box<dyn AdminQueue>, String, u64);
 
 /// Connects with an SSD. `Ok(Err)`: it is not there, and may come later.
 fn look_for(remote: &mut RemoteSsd, start: Instant) -> Result<Result<There, AbsentQueue>, ChannelError> {
-    let mut queue = match remote.connect_patiently(start)? {
-        Ok(queue) => queue,
-        Err(absent) => return Ok(Err(absent)),
-    };
+    loop {
+        let queue = match remote.connect_patiently(start)? {
+            Ok(queue) => queue,
+            Err(absent) => return Ok(Err(absent)),
+        };
+        match ask(queue) {
+            // An SSD on its way up may end a connection that it has just taken.
+            Err(ChannelError::Broken { peer, cause }) if start.elapsed() < PATIENCE => {
+                tracing::debug!(peer, cause, "the connection broke at once; the daemon dials again");
+            }
+            answer => return answer.map(Ok),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Asks an SSD for its model and its capacity.
+fn ask(mut queue: HostQueue) -> Result<There, ChannelError> {
     let model = queue.identify(ADMIN_DEADLINE)?.model;
     let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
-    Ok(Ok((Box::new(queue), model, capacity_bytes)))
+    Ok((Box::new(queue), model, capacity_bytes))
 }
 
 /// Connects with an SSD again and again.

@@ -126,8 +126,8 @@ enum : gn_u32 { RING_EVERY = 256 };  // completions
 enum : gn_u32 { FAILS_NONE = 0xffffffffu, FAILS_ANEW = 0x100u };
 
 // The last two words of an entry: the queue pair's number, and the number of the receive or work request with
-// opcode and owner. A completion without an error tells nothing else. Both are one load, because a load behind
-// an acquire costs a trip to the L2.
+// opcode and owner. A completion without an error tells nothing else. Both are one load, as a load behind an
+// acquire costs a trip to the L2.
 struct cqe_end {
   gn_u32 qpn, last;
 };

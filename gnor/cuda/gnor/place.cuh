@@ -69,8 +69,8 @@ GN_DEV bool has_replica(const volume& v, gn_u32 table, gn_u32 vba) {
   return false;
 }
 
-// The first places of a block's row, 16 bits each. Bit 16 k + 15 of `serving` is set if replica k serves reads.
-// Behind the places of a volume's replicas come others, which do not count.
+// The first places of a block's row, 16 bits each. Bit 16 k + 15 of `serving` is set if replica k serves
+// reads. Behind the places of a volume's replicas come others, which do not count.
 struct read_places {
   gn_u64 places, serving;
 };

@@ -18,6 +18,8 @@ pub(super) struct Proxy {
     pub(super) away: Arc<AtomicUsize>,
     /// Next connections whose first queue it refuses, as an SSD without room does.
     pub(super) full: Arc<AtomicUsize>,
+    /// Next connections that it ends when their first queue is accepted.
+    pub(super) short: Arc<AtomicUsize>,
 }
 
 struct Pair {
@@ -36,6 +38,8 @@ impl Proxy {
         let turned = Arc::clone(&away);
         let full: Arc<AtomicUsize> = Arc::default();
         let refused = Arc::clone(&full);
+        let short: Arc<AtomicUsize> = Arc::default();
+        let cut = Arc::clone(&short);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let one_less = |left: usize| left.checked_sub(1);
@@ -47,13 +51,20 @@ impl Proxy {
                 let pair = Pair { client: again(&client), ssd: again(&to), deaf: Arc::default() };
                 let (deaf, always) = (Arc::clone(&pair.deaf), Arc::default());
                 let (from, back) = (again(&client), again(&to));
-                std::thread::spawn(move || pump(from, to, &always, false));
-                let refuse = refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
-                std::thread::spawn(move || pump(back, client, &deaf, refuse));
+                let is_next = |count: &AtomicUsize| {
+                    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+                };
+                let first = match () {
+                    () if is_next(&refused) => FirstAccept::Refuse,
+                    () if is_next(&cut) => FirstAccept::End,
+                    () => FirstAccept::Pass,
+                };
+                std::thread::spawn(move || pump(from, to, &always, FirstAccept::Pass));
+                std::thread::spawn(move || pump(back, client, &deaf, first));
                 list.lock().expect("no panic while held").push(pair);
             }
         });
-        Self { address, connections, away, full }
+        Self { address, connections, away, full, short }
     }
 
     /// Number of connections so far.
@@ -76,14 +87,28 @@ impl Proxy {
 /// The head of a frame that accepts a queue: its length and its type. The connection and the answer follow.
 const ACCEPT: [u8; 5] = [7, 0, 0, 0, frames::kind::ACCEPT];
 
-/// Copies bytes until one side ends. Discards them while `deaf` is set. With `refuse` the first answer to a
-/// Connect says that the SSD has no room.
-fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool, mut refuse: bool) {
+/// What the proxy does with the first answer to a Connect.
+#[derive(Clone, Copy, PartialEq)]
+enum FirstAccept {
+    Pass,
+    /// Says that the SSD has no room.
+    Refuse,
+    /// Ends the connection behind it.
+    End,
+}
+
+/// Copies bytes until one side ends. Discards them while `deaf` is set.
+fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool, mut first: FirstAccept) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let at = bytes[..count].windows(ACCEPT.len() + 6).position(|frame| frame.starts_with(&ACCEPT));
-        if let Some(at) = at.filter(|_| std::mem::take(&mut refuse)) {
+        if let (Some(at), FirstAccept::Refuse) = (at, first) {
             bytes[at + 9..at + 11].copy_from_slice(&cm_reject::NO_RESOURCES.to_le_bytes());
+            first = FirstAccept::Pass;
+        }
+        if at.is_some() && first == FirstAccept::End {
+            let _ = to.write_all(&bytes[..count]);
+            break;
         }
         if !deaf.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
             break;

@@ -36,13 +36,15 @@ fn a_new_client_whose_connections_are_all_closed_says_so_after_some_tries() {
 }
 
 #[test]
-fn an_array_starts_when_an_ssd_whose_queues_were_all_taken_has_room_again() {
+fn an_array_starts_when_an_ssd_has_refused_its_first_queues_and_ended_the_next_ones() {
     within(BUILD_LIMIT, || {
         let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB"]);
         let proxy = Proxy::before(ssd.address());
         proxy.full.store(3, Ordering::Relaxed);
+        proxy.short.store(2, Ordering::Relaxed);
         let up = Up::start_as(&["--ssd-at", &proxy.address]);
-        assert_eq!(proxy.full.load(Ordering::Relaxed), 0, "the daemon dialled on");
+        let left = [&proxy.full, &proxy.short].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(left, [0, 0], "the daemon dialled on");
         up.end("-TERM");
     });
 }
