@@ -175,8 +175,8 @@ impl Scene {
         Self { up, ssds: Vec::new(), address, says: Vec::new(), owner: None, asks: true, _folder: None }
     }
 
-    /// Hostile clients without a secret, at SSDs in three processes. These vote, so their questions for leases
-    /// and their fills come by the port that is attacked.
+    /// Hostile clients without a secret, at SSDs in three processes. These SSDs vote. So their questions for
+    /// leases and their fills come by the port that is attacked.
     pub(crate) fn of_strangers_at_voters() -> Self {
         let folder = Folder::new();
         let key = folder.path().join("manager.key").display().to_string();

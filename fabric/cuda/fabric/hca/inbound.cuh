@@ -27,7 +27,7 @@ struct completion {
 };
 
 // Writes a completion except its last two words, and returns the last one. Storing both after a release fence
-// hands the completion over. The hardware writes owner 0 on its first pass, and on every second one from there.
+// hands the completion over. The hardware writes owner 0 on its first pass, and on every second one then.
 GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
