@@ -164,8 +164,12 @@ impl Core {
             Answer::Refused(Refusal::InvalidOpcode) => Answer::Done,
             answer => answer,
         };
+        // An SSD that is no part of the array any more may have the term of another one.
+        let is_ours = self.members.contains(ssd) || self.members.is_coming(ssd);
         match &answer {
-            Answer::Refused(Refusal::StaleTerm) => return self.depose(ssd, "refused this daemon's term"),
+            Answer::Refused(Refusal::StaleTerm) if is_ours => {
+                return self.depose(ssd, "refused this daemon's term");
+            }
             Answer::Done => self.replaced.hears(end),
             _ if was_told => self.replaced.miss(end),
             _ => {}

@@ -9,7 +9,7 @@ use gnstor_proto::status::GrpcCode::ResourceExhausted;
 use std::collections::BTreeSet;
 
 /// Distance between the first ids of daemons of successive terms. A restarted SSD believes an older secret of
-/// an id until the newer one is proven. So an id that an earlier daemon gave rests. It is used again after
+/// an id until it hears of the newer one. So an id that an earlier daemon gave rests. It is used again after
 /// some 64 starts of a daemon, or when all ids have been used once.
 const TERM_IDS: u64 = 1024;
 
