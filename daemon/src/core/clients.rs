@@ -42,8 +42,10 @@ const SEARCH_MS: u64 = 1_000;
 #[derive(Debug)]
 struct Client {
     principal: Arc<str>,
-    /// Number of its registration. It is not known of an inherited id.
+    /// Number of its registration. It is not known of an inherited id, until a call proves it.
     serial: Option<u64>,
+    /// This daemon gave the id, so it knows the serial.
+    is_ours: bool,
     connection: Option<u64>,
     /// When a caller last named it: later calls have higher numbers.
     used: u64,
@@ -89,7 +91,8 @@ pub(super) struct Clients {
     uses: u64,
     /// Registrations of this daemon.
     registrations: u32,
-    /// Ids that have ended since the last look, and the serials from which on later registrations are.
+    /// Ids whose earlier holders SSDs are to end since the last look, and the lowest serials that may be of
+    /// later ones.
     ended: Vec<(ClientId, u64)>,
 }
 
@@ -187,9 +190,11 @@ impl Clients {
             return Err(foreign(caller, id));
         }
         let shown = caller.client.registration(id);
-        if client.serial.is_some_and(|serial| shown.is_some_and(|shown| shown != serial)) {
+        let is_other = |serial| shown.is_some_and(|shown| shown < serial || client.is_ours && shown > serial);
+        if client.serial.is_some_and(is_other) {
             return Err(gone(id));
         }
+        self.learn(caller, id);
         if caller.connection == HUNG_UP {
             return Ok(());
         }
@@ -204,18 +209,6 @@ impl Clients {
         }
         self.by_connection.entry(connection).or_default().insert(id);
         Ok(())
-    }
-
-    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
-    /// waits like an id without opens.
-    pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
-        let end = now + self.quotas.idle_ms;
-        self.change(id, |client| {
-            client.opens.remove(&vid);
-            if client.opens.is_empty() && !client.ending {
-                client.ends_at = client.ends_at.map(|at| at.min(end));
-            }
-        });
     }
 
     /// A caller opens a volume that has these readers.
@@ -348,12 +341,13 @@ impl Clients {
         self.given.get(&id).is_some_and(|client| client.ending)
     }
 
-    /// The serial of the id's registration. `None`: this daemon did not give the id.
+    /// The serial of the id's registration. `None`: this daemon did not give the id, and no call has proven it.
     pub(super) fn serial(&self, id: ClientId) -> Option<u64> {
         self.given.get(&id)?.serial
     }
 
-    /// Takes the ids that have ended, and the lowest serial that a later registration of each can have.
+    /// Takes the ids whose earlier holders end, and the lowest serial that may be of the present one or of a
+    /// later one.
     pub(super) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
         std::mem::take(&mut self.ended)
     }

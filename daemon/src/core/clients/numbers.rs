@@ -23,9 +23,19 @@ impl Clients {
 
     /// The number of a registration. A daemon's term is above that of every earlier one, and so are its
     /// numbers.
-    fn next_serial(&mut self, term: u64) -> u64 {
-        self.registrations = self.registrations.saturating_add(1);
-        term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: there is no higher number. With equal ones an SSD would not end earlier holders.
+    fn next_serial(&self, term: u64) -> Result<u64, Failure> {
+        let of_term = u32::try_from(term).ok().map(|term| u64::from(term) << 32);
+        of_term.zip(self.registrations.checked_add(1)).map(|(base, nth)| base + u64::from(nth)).ok_or_else(|| {
+            let message = format!(
+                "the daemon of term {term} has given {} client ids, and has no serial for another one: start \
+                 the daemon again; a term from 2^32 on has none at all",
+                self.registrations
+            );
+            Failure::new(ResourceExhausted, message)
+        })
     }
 
     /// Chooses an id for a caller, and its serial. `named` returns the ids in entries; it is called when no
@@ -40,8 +50,9 @@ impl Clients {
         if self.registrations == 0 {
             self.begin(term);
         }
+        let serial = self.next_serial(term)?;
         let id = self.choose(now, caller, named)?;
-        let serial = self.next_serial(term);
+        self.registrations += 1;
         self.give(caller, id, Some(serial));
         Ok((id, serial))
     }
@@ -52,6 +63,7 @@ impl Clients {
         let client = Client {
             principal: caller.name.clone(),
             serial,
+            is_ours: serial.is_some(),
             connection: None,
             used: self.uses,
             ends_at: None,
@@ -72,6 +84,7 @@ impl Clients {
     pub(super) fn meet(&mut self, now: u64, caller: &Caller, id: ClientId) {
         self.note(id);
         self.give(caller, id, None);
+        self.learn(caller, id);
         if caller.connection == HUNG_UP {
             self.closed(now, HUNG_UP);
             let ends_at = Some(now + self.quotas.open_ms);

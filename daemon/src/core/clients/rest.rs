@@ -21,6 +21,18 @@ impl Clients {
         }
     }
 
+    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
+    /// waits like an id without opens.
+    pub(in crate::core) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
+        let end = now + self.quotas.idle_ms;
+        self.change(id, |client| {
+            client.opens.remove(&vid);
+            if client.opens.is_empty() && !client.ending {
+                client.ends_at = client.ends_at.map(|at| at.min(end));
+            }
+        });
+    }
+
     /// As [`Self::released`], before each SSD has heard of it.
     pub(in crate::core) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
         let is_early = self.change(id, |client| client.is_proven && client.named_early.insert(vid));
