@@ -341,7 +341,8 @@ impl Clients {
         self.given.get(&id).is_some_and(|client| client.ending)
     }
 
-    /// The serial of the id's registration. `None`: this daemon did not give the id, and no call has proven it.
+    /// The serial of the id's registration. `None`: this daemon did not give the id, and no call has proven
+    /// the serial.
     pub(super) fn serial(&self, id: ClientId) -> Option<u64> {
         self.given.get(&id)?.serial
     }

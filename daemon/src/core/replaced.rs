@@ -12,9 +12,9 @@
 //! before it gets the fleet map ([`super::presence`]).
 //!
 //! SSDs hear of the end of an id, too, if its caller has proven its name. A daemon that starts does not know
-//! the serials of ids that an earlier one gave. It tells each as soon as a call proves it. Each SSD hears of a
-//! few such ends at a time, of each id the newest one. No request waits for them. An SSD that is away hears of
-//! them when it is back. If one is lost or refused, the SSD hears of it again after a while.
+//! the serials of ids that an earlier one gave. It tells each as soon as a call proves it. Each SSD hears of
+//! a few such ends at a time, of each id the newest one. No request waits for them. An SSD that is away hears
+//! of them when it is back. If one is lost or refused, the SSD hears of it again after a while.
 
 use super::{Answer, Command, CommandId, Core, Effect, Owner};
 use gnstor_proto::client_end::ClientEnd;

@@ -62,8 +62,8 @@ impl Clients {
         }
     }
 
-    /// A call may prove the serial of an id that this daemon did not give. An earlier holder may call first, so
-    /// the highest serial counts. The SSDs are to end lower ones.
+    /// A call may prove the serial of an id that this daemon did not give. An earlier holder may call first,
+    /// so the highest serial counts. The SSDs are to end lower ones.
     pub(in crate::core) fn learn(&mut self, caller: &Caller, id: ClientId) {
         let ClientProof::Of(shown, serial) = caller.client else { return };
         let Some(client) = self.given.get_mut(&id).filter(|client| shown == id && !client.is_ours) else {

@@ -28,7 +28,8 @@ impl Clients {
     /// `RESOURCE_EXHAUSTED`: there is no higher number. With equal ones an SSD would not end earlier holders.
     fn next_serial(&self, term: u64) -> Result<u64, Failure> {
         let of_term = u32::try_from(term).ok().map(|term| u64::from(term) << 32);
-        of_term.zip(self.registrations.checked_add(1)).map(|(base, nth)| base + u64::from(nth)).ok_or_else(|| {
+        let serial = of_term.zip(self.registrations.checked_add(1)).map(|(base, nth)| base + u64::from(nth));
+        serial.ok_or_else(|| {
             let message = format!(
                 "the daemon of term {term} has given {} client ids, and has no serial for another one: start \
                  the daemon again; a term from 2^32 on has none at all",

@@ -30,8 +30,8 @@ pub(in crate::io) struct Starved {
     of_volume: BTreeMap<(Vid, u64), u32>,
     /// Volumes whose entries have changed, and the turn of the first write that is not judged yet.
     to_judge: BTreeMap<Vid, u64>,
-    /// The volume whose writes were the last ones to be judged. Volumes take turns, so one whose entry changes
-    /// again and again holds up no other.
+    /// The volume whose writes were the last ones to be judged. Volumes take turns, so one whose entry
+    /// changes again and again holds up no other.
     judged: Option<Vid>,
     /// The client whose turn was the last one.
     last: Option<ClientId>,
