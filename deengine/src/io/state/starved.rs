@@ -177,11 +177,11 @@ mod tests {
         (0..5).for_each(|_| starved.leave(client(7)));
         starved.join(client(7), vid(5), 20, false);
         starved.judge(vid(6));
-        assert_eq!(starved.take_to_judge(7), [5, 6, 7, 8, 9, 20, 10]);
+        assert_eq!(starved.take_to_judge(7), [10, 11, 12, 13, 14, 5, 6]);
         assert!(starved.is_to_judge());
         // The entry changes again meanwhile.
         starved.judge(vid(6));
-        assert_eq!(starved.take_to_judge(100), [10, 11, 12, 13, 14]);
+        assert_eq!(starved.take_to_judge(100), [10, 11, 12, 13, 14, 7, 8, 9, 20]);
         assert!(!starved.is_to_judge() && starved.take_to_judge(100).is_empty());
     }
 
