@@ -18,7 +18,7 @@ use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{CreateRequest, OpenRequest, RegisterRequest, RegisterResponse, Rights};
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::slba::ClientId;
-use gnstor_proto::status::Status;
+use gnstor_proto::status::{Refusal, Status};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::raw_queue::RawQueue;
@@ -238,8 +238,9 @@ fn an_earlier_holder_of_an_id_loses_its_queues_everywhere_before_another_holder_
         // An SSD that starts again has forgotten it. The daemon says it again, and the holder need not.
         world.ssds.pop().expect("two").kill();
         world.ssds.push(start(&world.folder, 1, &world.addresses[1]));
+        let sentence = Refusal::ConnectRefused.sentence();
         soon("the older secret is refused after a restart", || {
-            world.connect(1, older()).is_err_and(|error| error.to_string().contains("refused"))
+            world.connect(1, older()).is_err_and(|error| error.to_string().contains(sentence))
         });
         world.connect(1, present.credentials()).expect("the present holder is let in");
         world.daemon.stop().expect("it served until then");

@@ -42,6 +42,8 @@ impl Core {
         {
             return self.reply(ticket, Err(failure));
         }
+        // The call may have proven the serial of an id.
+        self.end_clients();
         self.enqueue(now, ticket, request);
     }
 
@@ -223,13 +225,14 @@ impl Core {
         request: &Request,
         name: Option<&VolumeName>,
     ) -> Result<(), Failure> {
-        if !caller.may_be(client) {
+        if !caller.may_be(client) || self.clients.is_outdated(caller, client) {
             let message = format!(
                 "client id {client} is of an earlier start of the daemon, and the call does not prove that \
                  it is its own: register again"
             );
             return Err(Failure::new(PermissionDenied, message));
         }
+        self.clients.learn(caller, client);
         // The id of a writer may release the volume, which needs the right to write.
         let is_enough = |v: &Volume| {
             let needed = if v.entry.writer == Some(client) { Right::Write } else { Right::Read };

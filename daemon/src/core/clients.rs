@@ -34,7 +34,7 @@ use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How often the core checks an ending id whose release some SSD has not stored yet.
+/// How often the end of an id is looked at while an SSD has not taken the release of its opens.
 const END_MS: u64 = 500;
 /// Shortest time between two searches of everything. Callers can cause them.
 const SEARCH_MS: u64 = 1_000;
@@ -42,19 +42,21 @@ const SEARCH_MS: u64 = 1_000;
 #[derive(Debug)]
 struct Client {
     principal: Arc<str>,
-    /// Number of the registration. None for an inherited id: this daemon does not know it.
+    /// Number of its registration. It is not known of an inherited id, until a call proves it.
     serial: Option<u64>,
+    /// This daemon gave the id, so it knows the serial.
+    is_ours: bool,
     connection: Option<u64>,
     /// When a caller last named it: later calls have higher numbers.
     used: u64,
     /// Time at which the id ends or is checked again.
     ends_at: Option<u64>,
-    /// Volumes opened with the id. Some may have been released since: the entries decide.
+    /// Volumes opened with it. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
-    /// The caller has proven its name, so it may have rights that other callers lack.
+    /// The name of the id's caller is proven, so what this caller may read others may not.
     is_proven: bool,
-    /// Volumes whose entries no longer list the id. Some SSD may still have the older entry.
+    /// Volumes whose entries name it no more, which some SSD may not have heard yet.
     named_early: BTreeSet<Vid>,
     /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
@@ -66,12 +68,12 @@ pub(super) struct Clients {
     quotas: Quotas,
     /// Ids that no entry names, and no client has.
     free: BTreeSet<ClientId>,
-    /// Released ids that some SSD may still list. There, another client with the id would have the former
-    /// client's rights.
+    /// Ids that no client has any more, and that an SSD may still name. Another client with such an id could
+    /// do there what the former one could.
     resting: BTreeMap<ClientId, Resting>,
-    /// Ids in use that an old entry on some SSD may still list. They do not give way.
+    /// Ids of clients that some SSD may still name in an entry. They give no way.
     early: BTreeSet<ClientId>,
-    /// When the core next checks which SSDs are up to date.
+    /// When the SSDs are looked at next.
     next_rest: u64,
     /// Where the search for a free id begins.
     next: u32,
@@ -89,7 +91,8 @@ pub(super) struct Clients {
     uses: u64,
     /// Registrations of this daemon.
     registrations: u32,
-    /// Ids that have ended since the last look, and the serials from which on later registrations are.
+    /// Ids whose earlier holders SSDs are to end since the last look, and the lowest serials that may be of
+    /// later ones.
     ended: Vec<(ClientId, u64)>,
 }
 
@@ -116,7 +119,7 @@ impl Clients {
         }
     }
 
-    /// Notes that an entry lists the id, so that it is in use.
+    /// The id is in use by an entry.
     pub(super) fn note(&mut self, client: ClientId) {
         self.free.remove(&client);
         self.end_rest(client);
@@ -166,7 +169,7 @@ impl Clients {
         }
     }
 
-    /// A caller names its id. The caller's connection keeps the id alive from now on.
+    /// A caller names an id. It is the caller's, and its connection keeps the id as long as it lives.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`: another principal has registered the id, or another client, or none has.
@@ -176,7 +179,7 @@ impl Clients {
         }
         let Some(client) = self.given.get(&id) else {
             if caller.single {
-                // An earlier daemon may have given the id to this caller, so no other client gets it.
+                // An earlier daemon may have given it, so no other client gets it.
                 self.note(id);
                 return Ok(());
             }
@@ -187,9 +190,11 @@ impl Clients {
             return Err(foreign(caller, id));
         }
         let shown = caller.client.registration(id);
-        if client.serial.is_some_and(|serial| shown.is_some_and(|shown| shown != serial)) {
+        let is_other = |serial| shown.is_some_and(|shown| shown < serial || client.is_ours && shown > serial);
+        if client.serial.is_some_and(is_other) {
             return Err(gone(id));
         }
+        self.learn(caller, id);
         if caller.connection == HUNG_UP {
             return Ok(());
         }
@@ -206,22 +211,10 @@ impl Clients {
         Ok(())
     }
 
-    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
-    /// waits like an id without opens.
-    pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
-        let end = now + self.quotas.idle_ms;
-        self.change(id, |client| {
-            client.opens.remove(&vid);
-            if client.opens.is_empty() && !client.ending {
-                client.ends_at = client.ends_at.map(|at| at.min(end));
-            }
-        });
-    }
-
     /// A caller opens a volume that has these readers.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the caller has so many ids among the readers that others would find no place.
+    /// `RESOURCE_EXHAUSTED`: the caller's ids are so many of them that others would find no place.
     pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
         let Quotas { volume_readers: most, spared_readers, .. } = self.quotas;
         let clients = || readers.iter().filter_map(|id| self.given.get(id));
@@ -343,17 +336,19 @@ impl Clients {
         releases
     }
 
-    /// Whether the id has expired, and the core is releasing its volumes.
+    /// The time of the id is over, and what it has open is being released.
     pub(super) fn is_ending(&self, id: ClientId) -> bool {
         self.given.get(&id).is_some_and(|client| client.ending)
     }
 
-    /// The serial of the id's registration. `None`: this daemon did not give the id.
+    /// The serial of the id's registration. `None`: this daemon did not give the id, and no call has proven
+    /// the serial.
     pub(super) fn serial(&self, id: ClientId) -> Option<u64> {
         self.given.get(&id)?.serial
     }
 
-    /// Takes the ids that have ended, and the lowest serial that a later registration of each can have.
+    /// Takes the ids whose earlier holders end, and the lowest serial that may be of the present one or of a
+    /// later one.
     pub(super) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
         std::mem::take(&mut self.ended)
     }
@@ -383,7 +378,7 @@ fn foreign(caller: &Caller, id: ClientId) -> Failure {
     )
 }
 
-/// The answer to a client of an earlier registration.
+/// What the client of an earlier registration is told.
 fn gone(id: ClientId) -> Failure {
     Failure::new(
         PermissionDenied,

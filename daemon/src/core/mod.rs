@@ -329,7 +329,8 @@ impl Core {
         let own =
             self.start_wakes_at().into_iter().chain(self.resync_wakes_at()).chain(self.change_wakes_at());
         let own = own.chain(self.fill_wakes_at()).chain(self.settle_wakes_at());
-        let ends = self.clients.wakes_at().filter(|_| self.is_serving());
+        let ends = self.clients.wakes_at().into_iter().chain(self.ends_wake_at());
+        let ends = ends.filter(|_| self.is_serving());
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
 

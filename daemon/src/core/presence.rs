@@ -34,6 +34,7 @@ use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+use holders::Holders;
 pub(super) use newcomer::OTHER;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,6 +68,8 @@ struct Resync {
     retry_at: Option<u64>,
     step: Step,
     table: BTreeMap<Vid, VolumeEntry>,
+    /// What it still has to hear before its map.
+    holders: Holders,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -259,7 +262,8 @@ impl Core {
             None => (Step::Look, Command::MapGet),
         };
         let asked = Some(self.command(ssd, Owner::Resync, command));
-        let resync = Resync { asked, retry_at: None, step, table: BTreeMap::new() };
+        let resync =
+            Resync { asked, retry_at: None, step, table: BTreeMap::new(), holders: Holders::default() };
         self.members.lose(
             ssd,
             Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) },

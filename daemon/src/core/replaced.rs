@@ -11,32 +11,64 @@
 //! An SSD that comes back has forgotten all of this. It ends the earlier holders of all ids that entries name
 //! before it gets the fleet map ([`super::presence`]).
 //!
-//! SSDs hear of the end of an id, too, if its caller has proven its name. They hear of a few such ends at a
-//! time. No request waits for them. An SSD that is away hears of them when it is back.
+//! SSDs hear of the end of an id, too, if its caller has proven its name. A daemon that starts does not know
+//! the serials of ids that an earlier one gave. It tells each as soon as a call proves it. Each SSD hears of
+//! a few such ends at a time, of each id the newest one. No request waits for them. An SSD that is away hears
+//! of them when it is back. If one is lost or refused, the SSD hears of it again after a while.
 
 use super::{Answer, Command, CommandId, Core, Effect, Owner};
 use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-/// Most ends of ids that are under way at a time, beside those for which entries wait.
-const MOST_ENDS: usize = 64;
+/// Most ends of ids that are under way at an SSD at a time, beside those for which entries wait. They leave
+/// room in its admin queue.
+const MOST_ENDS: usize = 8;
 
-/// The SSDs' knowledge of the holders of client ids.
+/// What SSDs have heard of the holders of client ids.
 #[derive(Default, Debug)]
 pub(super) struct Replaced {
     heard: BTreeMap<ClientId, Heard>,
     /// CLIENT ENDs under way, and the commands that wait for each.
     asked: BTreeMap<End, Vec<CommandId>>,
     held: BTreeMap<CommandId, Held>,
-    /// CLIENT ENDs that no command waits for, and the ones among them that are under way.
-    to_tell: VecDeque<End>,
-    telling: BTreeSet<End>,
-    /// Ends of which an SSD has not heard, because it was away.
-    missed: BTreeMap<u16, BTreeMap<ClientId, u64>>,
+    /// What each SSD is told without a command that waits for it.
+    ends: BTreeMap<u16, Ends>,
+}
+
+/// The ends of ids that an SSD is told.
+#[derive(Default, Debug)]
+struct Ends {
+    /// The highest serial of each id.
+    to_tell: BTreeMap<ClientId, u64>,
+    telling: BTreeSet<(ClientId, u64)>,
+    /// The id of the last end that was taken. Ids take turns.
+    last: Option<ClientId>,
+    /// After one that was lost or refused: when to go on.
+    again_at: u64,
+}
+
+impl Ends {
+    fn add(&mut self, client: ClientId, serial: u64) {
+        let highest = self.to_tell.entry(client).or_default();
+        *highest = serial.max(*highest);
+    }
+
+    /// Takes the next end, if one more may be under way.
+    fn take(&mut self, now: u64) -> Option<(ClientId, u64)> {
+        if self.telling.len() >= MOST_ENDS || now < self.again_at {
+            return None;
+        }
+        let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.to_tell.range((behind, Bound::Unbounded)).next();
+        let (&client, &serial) = next.or_else(|| self.to_tell.first_key_value())?;
+        self.to_tell.remove(&client);
+        self.last = Some(client);
+        Some((client, serial))
+    }
 }
 
 /// An SSD is to end all holders of the id with lower serials.
@@ -78,26 +110,25 @@ impl Replaced {
         }
     }
 
-    /// Forgets the SSD's knowledge: it is away, and may have restarted when it is back.
+    /// The SSD is away, and may have forgotten all when it is back.
     pub(super) fn lost(&mut self, ssd: u16) {
         self.heard.values_mut().for_each(|heard| _ = heard.ssds.remove(&ssd));
     }
 
-    /// Drops all CLIENT ENDs under way.
+    /// Nothing is under way any more.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The SSD has still to end holders of ids that entries name.
-    pub(super) fn is_awaited(&self, ssd: u16) -> bool {
-        let first = End { ssd, client: ClientId::MIN, serial: 0 };
-        let mut of_ssd = self.asked.range(first..).map(|(end, _)| end).take_while(|end| end.ssd == ssd);
-        of_ssd.any(|end| !self.telling.contains(end))
-    }
-
-    fn miss(&mut self, End { ssd, client, serial }: End) {
-        let missed = self.missed.entry(ssd).or_default().entry(client).or_default();
-        *missed = serial.max(*missed);
+    /// The next end that an SSD is told.
+    fn next_to_tell(&mut self, ssd: u16, now: u64) -> Option<End> {
+        loop {
+            let (client, serial) = self.ends.get_mut(&ssd)?.take(now)?;
+            if !self.has_heard(ssd, client, serial) {
+                self.ends.get_mut(&ssd)?.telling.insert((client, serial));
+                return Some(End { ssd, client, serial });
+            }
+        }
     }
 }
 
@@ -113,7 +144,7 @@ impl Core {
         }
         self.replaced.held.insert(id, Held { ssd, command, waits_for: unheard.len() });
         for (client, serial) in unheard {
-            self.end_holders(End { ssd, client, serial }, Some(id));
+            self.end_holders(ssd, (client, serial), Some(id));
         }
     }
 
@@ -124,8 +155,8 @@ impl Core {
     }
 
     /// An SSD is to end the holders of an id. `waits` is given to it afterwards.
-    fn end_holders(&mut self, end: End, waits: Option<CommandId>) {
-        self.replaced.telling.remove(&end);
+    pub(super) fn end_holders(&mut self, ssd: u16, of: (ClientId, u64), waits: Option<CommandId>) {
+        let end = End { ssd, client: of.0, serial: of.1 };
         if let Some(waiting) = self.replaced.asked.get_mut(&end) {
             return waiting.extend(waits);
         }
@@ -138,19 +169,16 @@ impl Core {
         self.command(ssd, Owner::ClientEnd { client, serial }, Command::ClientEnd(end));
     }
 
-    /// An SSD that is back is to end the earlier holders of all ids that entries name.
-    pub(super) fn end_all_holders(&mut self, ssd: u16) {
-        let ids = self.volumes.values().flat_map(|volume| named(&volume.entry));
-        for (client, serial) in self.unheard(ssd, ids) {
-            self.end_holders(End { ssd, client, serial }, None);
-        }
+    /// The ids that entries name, with earlier holders that the SSD has not ended, and their serials.
+    pub(super) fn unended_holders(&self, ssd: u16) -> BTreeMap<ClientId, u64> {
+        self.unheard(ssd, self.volumes.values().flat_map(|volume| named(&volume.entry)))
     }
 
     /// The SSD is up to date. It hears which other ids have ended while it was away.
     pub(super) fn tell_missed(&mut self, ssd: u16) {
-        let missed = self.replaced.missed.remove(&ssd).unwrap_or_default();
-        let ends = missed.into_iter().map(|(client, serial)| End { ssd, client, serial });
-        self.replaced.to_tell.extend(ends);
+        if let Some(ends) = self.replaced.ends.get_mut(&ssd) {
+            ends.again_at = 0;
+        }
         self.tell_ends();
     }
 
@@ -158,22 +186,31 @@ impl Core {
     pub(super) fn client_end_answered(&mut self, now: u64, ssd: u16, of: (ClientId, u64), answer: Answer) {
         let end = End { ssd, client: of.0, serial: of.1 };
         let waiting = self.replaced.asked.remove(&end).unwrap_or_default();
-        let was_told = self.replaced.telling.remove(&end);
+        let mut ends = self.replaced.ends.get_mut(&ssd);
+        let was_told = ends.as_mut().is_some_and(|ends| ends.telling.remove(&of));
         let answer = match answer {
             // An SSD of a version without this command does what it can.
             Answer::Refused(Refusal::InvalidOpcode) => Answer::Done,
             answer => answer,
         };
+        // An SSD that is no part of the array any more may have the term of another one.
+        let is_ours = self.members.contains(ssd) || self.members.is_coming(ssd);
         match &answer {
-            Answer::Refused(Refusal::StaleTerm) => return self.depose(ssd, "refused this daemon's term"),
+            Answer::Refused(Refusal::StaleTerm) if is_ours => {
+                return self.depose(ssd, "refused this daemon's term");
+            }
             Answer::Done => self.replaced.hears(end),
-            _ if was_told => self.replaced.miss(end),
-            _ => {}
+            _ => {
+                if let Some(ends) = ends.filter(|_| was_told) {
+                    ends.add(end.client, end.serial);
+                    ends.again_at = now + self.config.retry_ms;
+                }
+            }
         }
         for id in waiting {
             self.go_on(now, id, &answer);
         }
-        self.holders_ended(now, ssd, &answer);
+        self.holders_ended(now, ssd, of, &answer);
         self.tell_ends();
     }
 
@@ -191,27 +228,36 @@ impl Core {
         }
     }
 
-    /// Ids have ended: their secrets and queues end on each SSD.
+    /// The earlier holders of ids end on each SSD: their secrets and queues.
     pub(super) fn end_clients(&mut self) {
+        let ssds = u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
         for (client, serial) in self.clients.take_ended() {
-            let ssds = 0..u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
-            self.replaced.to_tell.extend(ssds.map(|ssd| End { ssd, client, serial }));
+            for ssd in 0..ssds {
+                self.replaced.ends.entry(ssd).or_default().add(client, serial);
+            }
         }
         self.tell_ends();
     }
 
     fn tell_ends(&mut self) {
-        while self.replaced.telling.len() < MOST_ENDS
-            && let Some(end) = self.replaced.to_tell.pop_front()
-        {
-            if !self.members.contains(end.ssd) || self.members.is_away(end.ssd) {
-                self.replaced.miss(end);
-            } else if let Entry::Vacant(asked) = self.replaced.asked.entry(end) {
-                asked.insert(Vec::new());
-                self.replaced.telling.insert(end);
-                self.give_end(end);
+        for ssd in self.replaced.ends.keys().copied().collect::<Vec<_>>() {
+            while self.is_told_ends(ssd)
+                && let Some(end) = self.replaced.next_to_tell(ssd, self.now)
+            {
+                self.end_holders(ssd, (end.client, end.serial), None);
             }
         }
+    }
+
+    fn is_told_ends(&self, ssd: u16) -> bool {
+        self.members.contains(ssd) && !self.members.is_away(ssd)
+    }
+
+    /// When an SSD hears again of an end that was lost or refused.
+    pub(super) fn ends_wake_at(&self) -> Option<u64> {
+        let waits = |ends: &Ends| !ends.to_tell.is_empty() && ends.again_at > self.now;
+        let waiting = self.replaced.ends.iter().filter(|(ssd, ends)| waits(ends) && self.is_told_ends(**ssd));
+        waiting.map(|(_, ends)| ends.again_at).min()
     }
 }
 

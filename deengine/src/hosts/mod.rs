@@ -6,6 +6,7 @@ pub(crate) mod arbiter;
 pub(crate) mod events;
 pub(crate) mod features;
 mod host;
+mod identities;
 pub(crate) mod proof;
 pub(crate) mod said;
 mod table;

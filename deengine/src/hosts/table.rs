@@ -5,6 +5,7 @@ use super::arbiter::{Arbiter, Class};
 use super::events::Events;
 use super::features::Features;
 use super::host::{Host, NewHost, Queue, Role};
+use super::identities::Identities;
 use super::proof::{Authentication, Gate};
 use crate::commands::scratch::Owner;
 use crate::smart::errors::ErrorLog;
@@ -79,6 +80,7 @@ pub(crate) enum Standing {
 pub(crate) struct Hosts {
     queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
     controllers: Vec<Option<Host>>,
+    of_identity: Identities,
     /// Ids below the highest that no controller has.
     free: BTreeSet<u16>,
     /// Times at which controllers' deadlines are checked, with an entry for each controller that has one.
@@ -179,6 +181,7 @@ impl Hosts {
     /// A controller ends; its queues.
     fn end(&mut self, cntlid: u16) -> Vec<QueueKey> {
         let Some(host) = self.controllers[index(cntlid)].take() else { return Vec::new() };
+        self.of_identity.remove(host.identity, cntlid);
         self.deadlines.remove(&(host.looked_at, cntlid));
         self.free.insert(cntlid);
         host.queues
@@ -225,6 +228,7 @@ impl Hosts {
             errors: ErrorLog::default(),
             arbiter: Arc::new(Arbiter::new(false, Features::default().arbitration)),
         });
+        self.of_identity.add(identity, cntlid);
         self.look_again(cntlid);
         Some(cntlid)
     }
@@ -251,23 +255,26 @@ impl Hosts {
         known.into_iter()
     }
 
+    /// The hosts with this identity.
+    fn of(&self, identity: Identity) -> impl Iterator<Item = &Host> {
+        self.of_identity.of(identity).filter_map(|cntlid| self.controllers.get(index(cntlid))?.as_ref())
+    }
+
     /// Whether a client may have one more controller with weighted round robin.
     pub(crate) fn may_weigh(&self, identity: Identity) -> bool {
-        let of_client = self.controllers.iter().flatten().filter(|host| host.identity == identity);
-        of_client.filter(|host| host.arbiter.is_weighted()).count() < MOST_WEIGHTED
+        self.of(identity).filter(|host| host.arbiter.is_weighted()).count() < MOST_WEIGHTED
     }
 
     /// Admin queues of hosts with this identity and another host identifier, or an older registration.
     pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16], serial: u64) -> Vec<QueueKey> {
-        let others = self.controllers.iter().flatten().filter(|host| host.identity == identity);
-        let others = others.filter(|host| host.host_id != host_id || host.serial < serial);
+        let others = self.of(identity).filter(|host| host.host_id != host_id || host.serial < serial);
         others.filter_map(|host| host.queues.first().copied()).collect()
     }
 
     /// Admin queues of hosts with this identity and an older registration, proven or not.
     pub(crate) fn of_older_hosts(&self, identity: Identity, serial: u64) -> Vec<QueueKey> {
-        let older = self.controllers.iter().flatten().filter(|host| host.identity == identity);
-        older.filter(|host| host.serial < serial).filter_map(|host| host.queues.first().copied()).collect()
+        let older = self.of(identity).filter(|host| host.serial < serial);
+        older.filter_map(|host| host.queues.first().copied()).collect()
     }
 
     /// The queue of this id of a controller. After Disconnect a queue has its id no longer.

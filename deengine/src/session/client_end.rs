@@ -22,8 +22,10 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
 impl Ssd {
-    /// CLIENT END. It has no data. When it completes, no command of the earlier hosts is judged any more;
-    /// those in flight are cut off.
+    /// CLIENT END. It has no data. When it completes, no command of the earlier hosts begins any more. A
+    /// write that a worker has begun is judged by its client id until the worker closes the queue. It may
+    /// still be committed by the entry that there is. The next entry waits for it, and refuses it by its
+    /// lease epoch.
     pub(crate) fn end_client(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         match self.end_earlier_hosts(now, sqe) {
             Ok(()) => self.complete(permit, OK, now, 0),

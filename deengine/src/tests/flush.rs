@@ -131,7 +131,10 @@ fn the_first_flush_of_a_writer_after_a_start_covers_what_was_acknowledged_before
     let (kept, mut harness) = Kept::new();
     assert_eq!(refusal(&harness.write(3, &[1])), None);
     assert!(!is_durable(&harness, VOLUME), "only the dump has it");
+    let last = |harness: &Harness| harness.ssd().ftl().last_change(vid(VOLUME)).0;
+    let before = last(&harness);
     let mut harness = kept.restart_with_dump(harness);
+    assert!(last(&harness) >= before, "a Flush waits for no less than before the start");
     harness.set_map(&FleetMap::equal(1, 64, 7, 1).unwrap());
     flush(&mut harness, WRITER);
     assert!(is_durable(&harness, VOLUME));

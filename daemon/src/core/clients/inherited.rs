@@ -2,7 +2,7 @@
 //! Inherited ids: an earlier daemon gave them.
 
 use super::{Client, Clients};
-use crate::core::rights::{Caller, HUNG_UP};
+use crate::core::rights::{Caller, ClientProof, HUNG_UP};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeSet;
 
@@ -19,6 +19,7 @@ impl Clients {
         self.given.entry(id).or_insert_with(|| Client {
             principal: "".into(),
             serial: None,
+            is_ours: false,
             connection: None,
             used: 0,
             ends_at: None,
@@ -59,6 +60,25 @@ impl Clients {
             self.by_connection.entry(caller.connection).or_default().insert(id);
             self.by_principal.entry(caller.name.clone()).or_default().insert(id);
         }
+    }
+
+    /// A call may prove the serial of an id that this daemon did not give. An earlier holder may call first,
+    /// so the highest serial counts. The SSDs are to end lower ones.
+    pub(in crate::core) fn learn(&mut self, caller: &Caller, id: ClientId) {
+        let ClientProof::Of(shown, serial) = caller.client else { return };
+        let Some(client) = self.given.get_mut(&id).filter(|client| shown == id && !client.is_ours) else {
+            return;
+        };
+        if client.serial.unwrap_or_default() < serial {
+            client.serial = Some(serial);
+            client.is_proven &= !caller.single;
+            self.ended.push((id, serial));
+        }
+    }
+
+    /// The caller shows an older registration of the id than another call has proven.
+    pub(in crate::core) fn is_outdated(&self, caller: &Caller, id: ClientId) -> bool {
+        caller.client.registration(id).is_some_and(|shown| Some(shown) < self.serial(id))
     }
 
     /// The client of an inherited id has called.

@@ -9,8 +9,8 @@ use gnstor_proto::status::GrpcCode::ResourceExhausted;
 use std::collections::BTreeSet;
 
 /// Distance between the first ids of daemons of successive terms. A restarted SSD believes an older secret of
-/// an id until the newer one is proven. So an id of an earlier daemon is reused only after some 64 starts of
-/// a daemon, or when all ids have been used once.
+/// an id until it hears of the newer one. So an id that an earlier daemon gave rests. It is used again after
+/// some 64 starts of a daemon, or when all ids have been used once.
 const TERM_IDS: u64 = 1024;
 
 impl Clients {
@@ -23,9 +23,20 @@ impl Clients {
 
     /// The number of a registration. A daemon's term is above that of every earlier one, and so are its
     /// numbers.
-    fn next_serial(&mut self, term: u64) -> u64 {
-        self.registrations = self.registrations.saturating_add(1);
-        term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: there is no higher number. With equal ones an SSD would not end earlier holders.
+    fn next_serial(&self, term: u64) -> Result<u64, Failure> {
+        let of_term = u32::try_from(term).ok().map(|term| u64::from(term) << 32);
+        let serial = of_term.zip(self.registrations.checked_add(1)).map(|(base, nth)| base + u64::from(nth));
+        serial.ok_or_else(|| {
+            let message = format!(
+                "the daemon of term {term} has given {} client ids, and has no serial for another one: start \
+                 the daemon again; a term from 2^32 on has none at all",
+                self.registrations
+            );
+            Failure::new(ResourceExhausted, message)
+        })
     }
 
     /// Chooses an id for a caller, and its serial. `named` returns the ids in entries; it is called when no
@@ -40,18 +51,20 @@ impl Clients {
         if self.registrations == 0 {
             self.begin(term);
         }
+        let serial = self.next_serial(term)?;
         let id = self.choose(now, caller, named)?;
-        let serial = self.next_serial(term);
+        self.registrations += 1;
         self.give(caller, id, Some(serial));
         Ok((id, serial))
     }
 
-    /// Gives the id to the caller. The caller's connection keeps it.
+    /// The id is the caller's, and kept by its connection.
     fn give(&mut self, caller: &Caller, id: ClientId, serial: Option<u64>) {
         self.uses += 1;
         let client = Client {
             principal: caller.name.clone(),
             serial,
+            is_ours: serial.is_some(),
             connection: None,
             used: self.uses,
             ends_at: None,
@@ -72,6 +85,7 @@ impl Clients {
     pub(super) fn meet(&mut self, now: u64, caller: &Caller, id: ClientId) {
         self.note(id);
         self.give(caller, id, None);
+        self.learn(caller, id);
         if caller.connection == HUNG_UP {
             self.closed(now, HUNG_UP);
             let ends_at = Some(now + self.quotas.open_ms);
@@ -125,7 +139,7 @@ impl Clients {
         self.allocate().ok_or_else(|| all_in_use(quotas.ids))
     }
 
-    /// The next id that is not in use, in rotation. So an id that was used is reused as late as possible.
+    /// The next id that is not in use, round and round: an id that was used rests for as long as can be.
     fn allocate(&mut self) -> Option<ClientId> {
         let next = u16::try_from(self.next).ok().and_then(ClientId::new).unwrap_or(ClientId::MIN);
         let id = self.free.range(next..).next().or_else(|| self.free.first()).copied()?;

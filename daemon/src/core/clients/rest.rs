@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client id is not reused until every SSD knows that it has nothing open.
+//! Ids that no client has any more rest until each SSD has heard that they have nothing open.
 
 use super::{Clients, END_MS, remove};
 use gnstor_proto::slba::{ClientId, Vid};
@@ -21,7 +21,19 @@ impl Clients {
         }
     }
 
-    /// As [`Self::released`], when some SSD does not know of the release yet.
+    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
+    /// waits like an id without opens.
+    pub(in crate::core) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
+        let end = now + self.quotas.idle_ms;
+        self.change(id, |client| {
+            client.opens.remove(&vid);
+            if client.opens.is_empty() && !client.ending {
+                client.ends_at = client.ends_at.map(|at| at.min(end));
+            }
+        });
+    }
+
+    /// As [`Self::released`], before each SSD has heard of it.
     pub(in crate::core) fn released_early(&mut self, now: u64, id: ClientId, vid: Vid) {
         let is_early = self.change(id, |client| client.is_proven && client.named_early.insert(vid));
         if is_early == Some(true) {
@@ -30,8 +42,7 @@ impl Clients {
         self.released(now, id, vid);
     }
 
-    /// Frees the resting ids whose volumes are up to date on each SSD. `is_everywhere` tells that of a
-    /// volume.
+    /// Ids rest until each SSD has the entries of these volumes. `is_everywhere` says of which that is so.
     pub(in crate::core) fn rest_step(&mut self, now: u64, is_everywhere: impl Fn(Vid) -> bool) {
         if self.resting.is_empty() && self.early.is_empty() || now < self.next_rest {
             return;

@@ -78,10 +78,28 @@ fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
             }
         }
     }
-    // Terms may be any number.
-    for term in [0, u64::MAX, 1 << 32, 65_534] {
+    for term in [0, 65_534, u64::from(u32::MAX)] {
         assert!(Clients::new(Quotas::default()).number(0, &Caller::local(0), term, none).is_ok());
     }
+}
+
+#[test]
+fn each_registration_has_a_higher_serial_or_there_is_none() {
+    let _deadline = Deadline::after(LIMIT);
+    for term in [1 << 32, u64::MAX] {
+        let refused = Clients::new(Quotas::default()).number(0, &Caller::local(0), term, none);
+        assert_eq!(refused.unwrap_err().code, ResourceExhausted, "term {term}");
+    }
+    let mut clients = Clients::new(Quotas::default());
+    let (_, first) = clients.number(0, &Caller::local(0), 5, none).unwrap();
+    clients.registrations = u32::MAX - 1;
+    let (_, last) = clients.number(0, &Caller::local(0), 5, none).unwrap();
+    assert!(first < last && last < 6 << 32, "{first:x} {last:x}");
+    for _ in 0..2 {
+        let refused = clients.number(0, &Caller::local(0), 5, none).unwrap_err();
+        assert!(refused.code == ResourceExhausted && refused.message.contains("start"), "{refused}");
+    }
+    assert_eq!(clients.len(), 2);
 }
 
 #[test]

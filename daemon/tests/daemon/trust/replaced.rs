@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client id that is given again, or ends: what SSDs hear of its earlier holders, and when.
 
+mod restarted;
+
 use super::rights::{Party, share};
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, config, create, created, opened, read, refused};
@@ -12,6 +14,7 @@ use gnstor_daemon::core::{Command, CoreConfig, Quotas, Reply, Stop, Ticket};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::opcode;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How long an id without opens outlives its connection, ms.
@@ -219,9 +222,113 @@ fn many_ids_that_end_together_leave_the_ssds_to_others() {
     bench.pass(IDLE_MS);
     let is_end = |command: &Command| matches!(command, Command::ClientEnd(_));
     let under_way = bench.queues.iter().flatten().filter(|(_, command)| is_end(command)).count();
-    assert_eq!(under_way, 64);
+    assert_eq!(under_way, 2 * 8);
     bench.run_until_quiet();
     for ssd in 0..2 {
         assert!(ids.iter().all(|id| heard(&bench, ssd, *id).is_some()), "SSD {ssd}");
     }
+}
+
+/// An SSD that hangs does not answer, and is not away yet.
+#[test]
+fn an_ssd_that_hangs_keeps_no_end_from_the_others_and_hears_of_an_id_once() {
+    let _deadline = Deadline::after(LIMIT);
+    let quotas = Quotas {
+        connection_ids: 100,
+        principal_ids: 100,
+        ids: ClientId::new(100).unwrap(),
+        ..Quotas::default()
+    };
+    let mut bench = Bench::cold_with(&SimArray::new(2), 0, CoreConfig { quotas, ..config() });
+    bench.run_until_quiet();
+    let mut ids: Vec<ClientId> = Vec::new();
+    for connection in 1..=5 {
+        let anna = || Caller { name: "anna".into(), single: false, ..Caller::local(connection) };
+        ids = (0..100).map(|_| register(&mut bench, anna()).id).collect();
+        bench.core.closed(bench.now, connection);
+        bench.pass(IDLE_MS);
+        while bench.execute(0) {}
+        let is_told = |id: &ClientId| heard(&bench, 0, *id) > Some((1 << 32) + 100 * (connection - 1));
+        assert!(ids.iter().all(is_told), "round {connection}");
+    }
+    assert_eq!(bench.queues[1].len(), 8);
+    bench.run_until_quiet();
+    assert!(ids.iter().all(|id| heard(&bench, 1, *id) == heard(&bench, 0, *id)));
+    let told = bench.array.ssd(1).counts[&opcode::CLIENT_END];
+    assert!(told <= 108, "{told} commands for 100 ids");
+}
+
+#[test]
+fn an_end_that_is_lost_or_refused_is_told_again_while_the_ssd_stays() {
+    let _deadline = Deadline::after(LIMIT);
+    for fault in [Fault::LostBefore, Fault::Refuse(Refusal::InvalidField)] {
+        let mut bench = bench(2);
+        let anna = Party::new(&mut bench, "anna", 1);
+        bench.core.closed(bench.now, 1);
+        bench.array.ssd(1).faults.push_back(fault);
+        bench.pass(IDLE_MS);
+        bench.run_until_quiet();
+        assert_eq!((heard(&bench, 0, anna.id).is_some(), heard(&bench, 1, anna.id)), (true, None));
+        bench.run_for(config().retry_ms - 1);
+        assert_eq!(heard(&bench, 1, anna.id), None, "not at once");
+        bench.run_for(1);
+        assert!(heard(&bench, 1, anna.id).is_some());
+    }
+}
+
+#[test]
+fn the_return_of_an_ssd_waits_for_no_end_of_a_change_that_is_under_way() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = bench(2);
+    let (first, second) = (register(&mut bench, Caller::local(2)), register(&mut bench, Caller::local(2)));
+    opens(&mut bench, first);
+    bench.run_until_quiet();
+    bench.lose(1);
+    bench.run_until_quiet();
+    bench.array.ssd(1).dead = false;
+    bench.array.ssd(1).counts.clear();
+    bench.find(1);
+    let is_end = |command: &Command| matches!(command, Command::ClientEnd(_));
+    while !bench.queues[1].iter().any(|(_, command)| is_end(command)) {
+        assert!(bench.execute(1), "it is asked to end the first");
+    }
+    // A change has the SSD end the earlier holders of one more id, and that is lost.
+    opens(&mut bench, second);
+    let is_of_second =
+        |command: &Command| matches!(command, Command::ClientEnd(end) if end.client == second.id);
+    assert!(bench.queues[1].iter().any(|(_, command)| is_of_second(command)));
+    while bench.execute_but(1, is_of_second) {}
+    assert!(bench.array.ssd(1).counts.contains_key(&opcode::MAP_SET), "it has its map");
+    bench.array.ssd(1).faults.push_back(Fault::LostBefore);
+    while bench.execute(1) {}
+    assert_eq!(bench.array.ssd(1).counts[&opcode::MAP_GET], 1, "its return has not begun again");
+    bench.run_for(5_000);
+    assert!(names(&bench, 1, first.id), "it is up to date");
+}
+
+#[test]
+fn an_ssd_that_is_back_ends_many_holders_some_at_a_time() {
+    let _deadline = Deadline::after(LIMIT);
+    let quotas = Quotas { connection_ids: 200, ..Quotas::default() };
+    let mut bench = Bench::cold_with(&SimArray::new(2), 0, CoreConfig { quotas, ..config() });
+    bench.run_until_quiet();
+    created(bench.ask(create("v")));
+    let held: Vec<_> = (0..200).map(|_| register(&mut bench, Caller::local(2))).collect();
+    for one in &held {
+        opens(&mut bench, *one);
+        bench.run_until_quiet();
+    }
+    bench.lose(1);
+    bench.run_until_quiet();
+    {
+        let mut ssd = bench.array.ssd(1);
+        (ssd.dead, ssd.ends) = (false, BTreeMap::new());
+        ssd.counts.clear();
+    }
+    bench.find(1);
+    while !bench.array.ssd(1).counts.contains_key(&opcode::MAP_SET) {
+        assert!(bench.queues[1].len() <= 64, "{} at once", bench.queues[1].len());
+        assert!(bench.execute(1));
+    }
+    assert!(held.iter().all(|one| heard(&bench, 1, one.id) == Some(one.serial)));
 }

@@ -30,6 +30,9 @@ pub(in crate::io) struct Starved {
     of_volume: BTreeMap<(Vid, u64), u32>,
     /// Volumes whose entries have changed, and the turn of the first write that is not judged yet.
     to_judge: BTreeMap<Vid, u64>,
+    /// The volume whose writes were the last ones to be judged. Volumes take turns, so one whose entry
+    /// changes again and again holds up no other.
+    judged: Option<Vid>,
     /// The client whose turn was the last one.
     last: Option<ClientId>,
 }
@@ -61,8 +64,9 @@ impl Starved {
     pub(in crate::io) fn take_to_judge(&mut self, most: usize) -> Vec<u32> {
         let mut ids = Vec::new();
         while ids.len() < most
-            && let Some((&vid, &from)) = self.to_judge.first_key_value()
+            && let Some((vid, from)) = self.next_to_judge()
         {
+            self.judged = Some(vid);
             let room = most - ids.len();
             let of_volume = self.of_volume.range((vid, from)..=(vid, u64::MAX)).take(room);
             let (mut count, mut next) = (0, from);
@@ -77,6 +81,12 @@ impl Starved {
             }
         }
         ids
+    }
+
+    fn next_to_judge(&self) -> Option<(Vid, u64)> {
+        let behind = self.judged.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.to_judge.range((behind, Bound::Unbounded)).next();
+        next.or_else(|| self.to_judge.first_key_value()).map(|(&vid, &from)| (vid, from))
     }
 
     /// Whether writes are to be judged.
@@ -168,11 +178,27 @@ mod tests {
         (0..5).for_each(|_| starved.leave(client(7)));
         starved.join(client(7), vid(5), 20, false);
         starved.judge(vid(6));
-        assert_eq!(starved.take_to_judge(7), [5, 6, 7, 8, 9, 20, 10]);
+        assert_eq!(starved.take_to_judge(7), [10, 11, 12, 13, 14, 5, 6]);
         assert!(starved.is_to_judge());
         // The entry changes again meanwhile.
         starved.judge(vid(6));
-        assert_eq!(starved.take_to_judge(100), [10, 11, 12, 13, 14]);
+        assert_eq!(starved.take_to_judge(100), [10, 11, 12, 13, 14, 7, 8, 9, 20]);
         assert!(!starved.is_to_judge() && starved.take_to_judge(100).is_empty());
+    }
+
+    #[test]
+    fn a_volume_whose_entry_changes_again_and_again_holds_up_no_other() {
+        let _deadline = crate::deadline::deadline();
+        let (client, vid) = (|raw| ClientId::new(raw).expect("an id"), |raw| Vid::new(raw).expect("an id"));
+        let mut starved = Starved::default();
+        (0..10).for_each(|id| starved.join(client(7), vid(5), id, false));
+        (10..12).for_each(|id| starved.join(client(8), vid(6), id, false));
+        starved.judge(vid(6));
+        let mut judged = Vec::new();
+        for _ in 0..3 {
+            starved.judge(vid(5));
+            judged.extend(starved.take_to_judge(4));
+        }
+        assert!(judged.contains(&10) && judged.contains(&11), "{judged:?}");
     }
 }

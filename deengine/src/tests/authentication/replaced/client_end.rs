@@ -103,6 +103,68 @@ fn a_worker_that_has_not_closed_the_queue_yet_begins_no_read_for_the_earlier_hol
     assert_eq!(harness.stats().late_capsules, 1);
 }
 
+/// What the worker of the daemon's queue does, and no other one.
+fn run_daemon(harness: &mut Harness) -> usize {
+    let mut completed = 0;
+    while let Some(effect) = harness.worker(DAEMON).pop_effect() {
+        match effect {
+            Effect::Complete { queue: DAEMON, cqe, .. } => {
+                assert_eq!(refusal(&cqe), None);
+                completed += 1;
+            }
+            Effect::Pull { queue: DAEMON, .. } => {
+                let (transfer, outcome) = harness.moved(effect);
+                let now = harness.now;
+                harness.worker(DAEMON).transferred(now, transfer, outcome);
+            }
+            other => panic!("another effect: {other:?}"),
+        }
+    }
+    completed
+}
+
+/// The worker may not have closed the queue yet when the write's data comes.
+#[test]
+fn a_write_of_the_earlier_holder_that_is_under_way_is_none_of_the_present_holder() {
+    for is_late in [false, true] {
+        let mut harness = harness();
+        let written = VolumeEntry { writer: Some(client(20)), any_reader: true, term: TERM, ..entry(VOLUME) };
+        let written = VolumeEntry { version: 2, ..written };
+        assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &written)), None);
+        connected(&mut harness, ADMIN, QUEUE, host(20, 3));
+        harness.hold = true;
+        harness.poke(QUEUE, 0, &block(2));
+        let sqe = harness.io(io::WRITE, QUEUE, 0, 1);
+        harness.submit(QUEUE, sqe);
+        let data = harness.held.pop().expect("its data is on the way");
+        harness.capsule(harness.now, DAEMON, &end(20, 4));
+        assert_eq!(run_daemon(&mut harness), 1, "it waits for no write");
+        let arrives = |harness: &mut Harness| {
+            let (transfer, outcome) = harness.moved(data);
+            let now = harness.now;
+            harness.worker(QUEUE).transferred(now, transfer, outcome);
+        };
+        let next = VolumeEntry { version: 3, lease_epoch: LEASE + 1, ..written };
+        let sqe = harness.daemon_sqe(opcode::VOLUME_CHMOD, next.encode().as_bytes());
+        if is_late {
+            harness.capsule(harness.now, DAEMON, &sqe);
+            run_daemon(&mut harness);
+            arrives(&mut harness);
+        } else {
+            arrives(&mut harness);
+            harness.capsule(harness.now, DAEMON, &sqe);
+        }
+        harness.hold = false;
+        harness.pump();
+        let version = harness.ssd().table.volume(vid(VOLUME)).expect("it is there").entry().version;
+        assert_eq!((version, harness.closed.contains(&QUEUE)), (3, true));
+        let before = harness.mapped_blocks();
+        harness.advance(gnstor_base::time::Span::from_ms(100));
+        assert_eq!(harness.mapped_blocks(), before, "nothing comes after the entry");
+        assert!(!is_late || before == 0, "the entry has another lease epoch");
+    }
+}
+
 #[test]
 fn an_ssd_without_a_manager_key_ends_nothing() {
     let mut harness = Harness::new();
