@@ -89,6 +89,8 @@ pub(super) struct Clients {
     uses: u64,
     /// Registrations of this daemon.
     registrations: u32,
+    /// Serials of the last registrations, also of ids that are forgotten: their clients may come back.
+    serials: BTreeMap<ClientId, u64>,
     /// Ids that have ended since the last look, and the serials from which on later registrations are.
     ended: Vec<(ClientId, u64)>,
 }
@@ -112,6 +114,7 @@ impl Clients {
             opens: Opens::default(),
             uses: 0,
             registrations: 0,
+            serials: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -346,16 +349,6 @@ impl Clients {
     /// The time of the id is over, and what it has open is being released.
     pub(super) fn is_ending(&self, id: ClientId) -> bool {
         self.given.get(&id).is_some_and(|client| client.ending)
-    }
-
-    /// The serial of the id's registration. `None`: this daemon did not give the id.
-    pub(super) fn serial(&self, id: ClientId) -> Option<u64> {
-        self.given.get(&id)?.serial
-    }
-
-    /// Takes the ids that have ended, and the lowest serial that a later registration of each can have.
-    pub(super) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
-        std::mem::take(&mut self.ended)
     }
 
     /// Number of ids that clients have.

@@ -43,7 +43,18 @@ impl Clients {
         let id = self.choose(now, caller, named)?;
         let serial = self.next_serial(term);
         self.give(caller, id, Some(serial));
+        self.serials.insert(id, serial);
         Ok((id, serial))
+    }
+
+    /// The serial of the id's last registration. `None`: this daemon did not give the id.
+    pub(in crate::core) fn serial(&self, id: ClientId) -> Option<u64> {
+        self.serials.get(&id).copied()
+    }
+
+    /// Takes the ids that have ended, and the lowest serial that a later registration of each can have.
+    pub(in crate::core) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// The id is the caller's, and kept by its connection.
