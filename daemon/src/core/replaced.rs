@@ -83,6 +83,19 @@ impl Replaced {
         self.heard.values_mut().for_each(|heard| _ = heard.ssds.remove(&ssd));
     }
 
+    /// Answers of these SSDs no longer count. Returns the commands that they will not be given.
+    pub(super) fn give_up(&mut self, ssds: &BTreeSet<u16>) -> Vec<CommandId> {
+        self.asked.retain(|end, _| !ssds.contains(&end.ssd));
+        let telling = std::mem::take(&mut self.telling).into_iter();
+        let (missed, telling): (Vec<End>, _) = telling.partition(|end| ssds.contains(&end.ssd));
+        self.telling = telling.into_iter().collect();
+        missed.into_iter().for_each(|end| self.miss(end));
+        let ids = self.held.iter().filter(|(_, held)| ssds.contains(&held.ssd)).map(|(&id, _)| id);
+        let ids: Vec<CommandId> = ids.collect();
+        ids.iter().for_each(|id| _ = self.held.remove(id));
+        ids
+    }
+
     /// Nothing is under way any more.
     pub(super) fn forget(&mut self) {
         *self = Self::default();

@@ -69,7 +69,11 @@ impl Run {
                 self.lost_and_found(ssd, |run| run.bench.array.ssd(ssd).lose_writes());
             }
             Step::Reboot { ssd } if self.votes => {
-                self.lost_and_found(ssd, |run| run.bench.array.ssd(ssd).restart());
+                self.lost_and_found(ssd, |run| {
+                    // What is on its way to it ends with its process.
+                    while run.registers && run.execute(ssd) {}
+                    run.bench.array.ssd(ssd).restart();
+                });
             }
             Step::Swap { ssd } if self.votes && self.may_swap(ssd) => self.lost_and_found(ssd, |run| {
                 // Commands to it are answered as lost.
