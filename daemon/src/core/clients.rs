@@ -91,6 +91,8 @@ pub(super) struct Clients {
     uses: u64,
     /// Registrations of this daemon.
     registrations: u32,
+    /// Serials of the last registrations, also of ids that are forgotten: their clients may come back.
+    serials: BTreeMap<ClientId, u64>,
     /// Ids whose earlier holders SSDs are to end since the last look, and the lowest serials that may be of
     /// later ones.
     ended: Vec<(ClientId, u64)>,
@@ -115,6 +117,7 @@ impl Clients {
             opens: Opens::default(),
             uses: 0,
             registrations: 0,
+            serials: BTreeMap::new(),
             ended: Vec::new(),
         }
     }
@@ -339,18 +342,6 @@ impl Clients {
     /// The time of the id is over, and what it has open is being released.
     pub(super) fn is_ending(&self, id: ClientId) -> bool {
         self.given.get(&id).is_some_and(|client| client.ending)
-    }
-
-    /// The serial of the id's registration. `None`: this daemon did not give the id, and no call has proven
-    /// the serial.
-    pub(super) fn serial(&self, id: ClientId) -> Option<u64> {
-        self.given.get(&id)?.serial
-    }
-
-    /// Takes the ids whose earlier holders end, and the lowest serial that may be of the present one or of a
-    /// later one.
-    pub(super) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
-        std::mem::take(&mut self.ended)
     }
 
     /// Number of ids that clients have.

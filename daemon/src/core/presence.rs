@@ -137,11 +137,11 @@ impl Core {
             if matches!(owner, Owner::Round { .. } | Owner::Stray) {
                 *owner = Owner::Told;
             }
-            let stays =
-                matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told);
-            // Another command may wait for this answer.
-            stays || matches!(owner, Owner::ClientEnd { .. })
+            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told)
         });
+        for id in self.replaced.give_up(ssds) {
+            self.commands.remove(&id);
+        }
     }
 
     /// Whether the SSD still owes answers to commands sent while it was a member.
@@ -257,6 +257,8 @@ impl Core {
 
     /// Brings an SSD up to date. It counts as away until then.
     pub(super) fn resync(&mut self, ssd: u16) {
+        // It may have been formatted while it was no member.
+        self.replaced.lost(ssd);
         let (step, command) = match self.map_of_voters() {
             Some(_) => (Step::Says, Command::Identify),
             None => (Step::Look, Command::MapGet),

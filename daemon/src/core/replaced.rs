@@ -115,6 +115,20 @@ impl Replaced {
         self.heard.values_mut().for_each(|heard| _ = heard.ssds.remove(&ssd));
     }
 
+    /// Answers of these SSDs no longer count. Returns the commands that they will not be given.
+    pub(super) fn give_up(&mut self, ssds: &BTreeSet<u16>) -> Vec<CommandId> {
+        self.asked.retain(|end, _| !ssds.contains(&end.ssd));
+        for (_, ends) in self.ends.iter_mut().filter(|(ssd, _)| ssds.contains(ssd)) {
+            std::mem::take(&mut ends.telling)
+                .into_iter()
+                .for_each(|(client, serial)| ends.add(client, serial));
+        }
+        let ids = self.held.iter().filter(|(_, held)| ssds.contains(&held.ssd)).map(|(&id, _)| id);
+        let ids: Vec<CommandId> = ids.collect();
+        ids.iter().for_each(|id| _ = self.held.remove(id));
+        ids
+    }
+
     /// Nothing is under way any more.
     pub(super) fn forget(&mut self) {
         *self = Self::default();

@@ -70,6 +70,8 @@ pub(crate) struct SimSsd {
     pub(crate) counts: BTreeMap<u8, u32>,
     /// The lowest serial of each client id that is not over.
     pub(crate) ends: BTreeMap<u16, u64>,
+    /// It does not know CLIENT END.
+    pub(crate) ends_no_clients: bool,
 }
 
 impl SimSsd {
@@ -187,7 +189,7 @@ impl SimSsd {
             (opcode::ACTIVATE, Data::Out(data)) => self.activate(data),
             (opcode::SETTLE, Data::Out(data)) => self.settle(data),
             (opcode::REPAIR, Data::None) => self.take_order(sqe),
-            (opcode::CLIENT_END, Data::None) => self.end_client(sqe),
+            (opcode::CLIENT_END, Data::None) if !self.ends_no_clients => self.end_client(sqe),
             (opcode::MAP_GET, Data::In(_)) => {
                 let map = if sqe.cdw12.get() == GET_HELD { self.held() } else { self.map.clone() };
                 let map = map.map(|map| map.encode().unwrap()).unwrap_or_default();
@@ -217,6 +219,9 @@ impl SimSsd {
     fn chmod(&mut self, data: &[u8]) -> Result<u32, Refusal> {
         let entry = decoded(data)?;
         self.check_term(entry.term)?;
+        if !self.ends_no_clients {
+            self.vote.log.lock().unwrap().holders_ended(&entry, &self.ends);
+        }
         let old = self.table.get_mut(&entry.vid).ok_or(Refusal::VolumeAbsent)?;
         if old.deleting {
             return Err(Refusal::Deleting);

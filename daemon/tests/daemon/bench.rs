@@ -98,6 +98,9 @@ impl Bench {
                         let log = Arc::clone(&self.array.ssd(0).vote.log);
                         log.lock().unwrap().told.insert((volume.vid, volume.generation));
                     }
+                    if let Ok(Reply::Client { client, serial }) = result {
+                        self.array.ssd(0).vote.log.lock().unwrap().given.insert(client, serial);
+                    }
                     self.news.push_back((ticket, result.clone()));
                     assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");
                 }

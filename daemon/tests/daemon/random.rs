@@ -17,8 +17,9 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::fleet_view::SsdView;
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{CoreConfig, MapFormat};
+use gnstor_daemon::core::{CoreConfig, MapFormat, Quotas};
 use gnstor_proto::placement::map3::State3;
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
@@ -27,10 +28,13 @@ use std::sync::Arc;
 
 const SSDS: usize = 3;
 const FIVE: usize = 5;
+/// Client ids that there are: those of the steps.
+const IDS: u16 = 4;
 
 /// SSDs in processes of their own: others may join.
 fn apart(map_format: MapFormat) -> CoreConfig {
-    CoreConfig { map_format, names_addresses: true, spreads: true, ..config() }
+    let quotas = Quotas { ids: ClientId::new(IDS).unwrap(), ..Quotas::default() };
+    CoreConfig { map_format, names_addresses: true, spreads: true, quotas, ..config() }
 }
 
 /// Entries without the writer: List does not show a writer whose lease has run out, the tables do.
@@ -50,9 +54,21 @@ struct Run {
     given_up: BTreeSet<u16>,
     /// No further daemon can start.
     is_over: bool,
+    /// The clients have ids that each daemon gives them again.
+    registers: bool,
 }
 
 impl Run {
+    /// The clients of the steps get their ids. Each SSD ends the earlier holders of an id before an entry
+    /// names it, as the log of the array checks.
+    fn register(&mut self) {
+        let count = if self.registers && self.bench.core.is_serving() { IDS } else { 0 };
+        for _ in 0..count {
+            let ticket = self.bench.send(Request::Register);
+            self.bench.news.retain(|(of, _)| *of != ticket);
+        }
+    }
+
     fn send(&mut self, request: Request) {
         let ticket = self.bench.send(request.clone());
         self.model.asked.insert(ticket, request);
@@ -101,6 +117,7 @@ impl Run {
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
         let (serves, waits_for) = (self.bench.core.is_serving(), self.bench.core.waits_for());
         self.is_over = !self.may_start();
+        self.register();
         assert_eq!(serves, !self.is_over, "{:?} {waits_for:?}", self.bench.stopped);
         assert!(serves || self.bench.stopped.is_none() && waits_for.is_some(), "it waits");
     }
@@ -190,6 +207,11 @@ fn of_so_many_comes_to_one_state(
     votes: bool,
 ) {
     let _deadline = Deadline::after(LIMIT);
+    ends_in_one_state(started(ssds, sweep_commands, takes, votes), steps);
+}
+
+/// An array whose SSDs take some commands for each sweep and fill, and its daemon.
+fn started(ssds: usize, sweep_commands: u32, takes: u32, votes: bool) -> Run {
     let array = SimArray::new(ssds);
     for ssd in 0..ssds {
         array.ssd(ssd).sweep_commands = sweep_commands;
@@ -198,14 +220,19 @@ fn of_so_many_comes_to_one_state(
     let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
     let mut bench = Bench::cold_with(&array, 0, apart(map_format));
     bench.run_until_quiet();
-    let mut run = Run {
+    Run {
         bench,
         given: ssds,
         model: Model { votes, ..Model::default() },
         votes,
         given_up: BTreeSet::new(),
         is_over: false,
-    };
+        registers: false,
+    }
+}
+
+fn ends_in_one_state(mut run: Run, steps: Vec<Step>) {
+    run.register();
     for step in steps {
         run.judged_step(step);
         if run.is_over {
@@ -247,6 +274,18 @@ proptest! {
         takes in 0u32..4,
     ) {
         of_so_many_comes_to_one_state(FIVE, steps, sweep_commands, takes, true);
+    }
+
+    /// Their ids are given again after each restart of the daemon.
+    #[test]
+    fn whatever_happens_an_array_of_registered_clients_comes_to_one_state(
+        steps in proptest::collection::vec(step(SSDS), 1..80),
+        sweep_commands in 0u32..6,
+        takes in 0u32..4,
+        votes: bool,
+    ) {
+        let _deadline = Deadline::after(LIMIT);
+        ends_in_one_state(Run { registers: true, ..started(SSDS, sweep_commands, takes, votes) }, steps);
     }
 }
 

@@ -53,6 +53,7 @@ impl SimSsd {
     /// touched. So it counts up, or waits for a newer map, if it serves other groups or is to take over a
     /// place.
     pub(crate) fn restart(&mut self) {
+        self.ends.clear();
         if !std::mem::take(&mut self.fill.rows).is_empty() {
             let index = self.vote.index();
             let keeps = match &self.map {

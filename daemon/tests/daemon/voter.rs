@@ -12,7 +12,7 @@ use gnstor_fleet::{ArrayId, Refused};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::map3::{FleetMap3, Place3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -37,9 +37,21 @@ pub(crate) struct MapLog {
     pub(crate) told: BTreeSet<(Vid, u32)>,
     /// Daemons started.
     pub(crate) starts: u64,
+    /// Serials of the client ids that daemons gave last.
+    pub(crate) given: BTreeMap<ClientId, u64>,
 }
 
 impl MapLog {
+    /// Checks that an SSD which gets this entry has ended the earlier holders of the ids in it. A daemon
+    /// knows the serials of the ids that it gave itself.
+    pub(crate) fn holders_ended(&self, entry: &VolumeEntry, ends: &BTreeMap<u16, u64>) {
+        for id in entry.readers.iter().chain(&entry.writer) {
+            let serial = self.given.get(id).copied().filter(|serial| serial >> 32 == entry.term).unwrap_or(0);
+            let ended = ends.get(&id.get()).copied().unwrap_or(0);
+            assert!(ended >= serial, "an entry names {id}, whose earlier holders have not ended");
+        }
+    }
+
     /// An array begins with this map.
     pub(crate) fn given(&mut self, map: &FleetMap3) {
         self.active.entry(map.epoch).or_insert_with(|| map.clone());

@@ -55,7 +55,21 @@ impl Clients {
         let id = self.choose(now, caller, named)?;
         self.registrations += 1;
         self.give(caller, id, Some(serial));
+        self.serials.insert(id, serial);
         Ok((id, serial))
+    }
+
+    /// The serial of the id's last registration, also if the id is forgotten. `None`: this daemon did not give
+    /// the id, and no call has proven the serial.
+    pub(in crate::core) fn serial(&self, id: ClientId) -> Option<u64> {
+        let proven = self.given.get(&id).and_then(|client| client.serial);
+        self.serials.get(&id).copied().max(proven)
+    }
+
+    /// Takes the ids whose earlier holders end, and the lowest serial that may be of the present one or of a
+    /// later one.
+    pub(in crate::core) fn take_ended(&mut self) -> Vec<(ClientId, u64)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// The id is the caller's, and kept by its connection.

@@ -68,9 +68,7 @@ impl Run {
             Step::Lossy { ssd } if self.votes => {
                 self.lost_and_found(ssd, |run| run.bench.array.ssd(ssd).lose_writes());
             }
-            Step::Reboot { ssd } if self.votes => {
-                self.lost_and_found(ssd, |run| run.bench.array.ssd(ssd).restart());
-            }
+            Step::Reboot { ssd } if self.votes => self.lost_and_found(ssd, |run| run.reboot(ssd)),
             Step::Swap { ssd } if self.votes && self.may_swap(ssd) => self.lost_and_found(ssd, |run| {
                 // Commands to it are answered as lost.
                 while run.execute(ssd) {}
@@ -91,6 +89,12 @@ impl Run {
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
+    }
+
+    fn reboot(&mut self, ssd: usize) {
+        // What is on its way to it ends with its process.
+        while self.registers && self.execute(ssd) {}
+        self.bench.array.ssd(ssd).restart();
     }
 
     /// One more SSD joins. An earlier daemon may have connected it already.
