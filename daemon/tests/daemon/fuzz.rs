@@ -100,6 +100,16 @@ fn good() -> Vec<Vec<u8>> {
         RevokeRequest { name: name.clone(), principal }.encode_to_vec(),
         publish.encode_to_vec(),
         RegisterRequest { name: "someone".into() }.encode_to_vec(),
+    ];
+    (0u8..)
+        .zip(bodies.into_iter().chain(good_orders(client_id, name)))
+        .map(|(call, body)| [&[call][..], &body].concat())
+        .collect()
+}
+
+/// The requests from the call `Keep` on.
+fn good_orders(client_id: u32, name: String) -> Vec<Vec<u8>> {
+    vec![
         KeepRequest { client_id }.encode_to_vec(),
         GetMapRequest {}.encode_to_vec(),
         ShowRequest {}.encode_to_vec(),
@@ -123,8 +133,7 @@ fn good() -> Vec<Vec<u8>> {
         .encode_to_vec(),
         ListLeasesRequest { name: name.clone(), page_size: 2, page_token: String::new() }.encode_to_vec(),
         RevokeLeaseRequest { name, client_id }.encode_to_vec(),
-    ];
-    (0u8..).zip(bodies).map(|(call, body)| [&[call][..], &body].concat()).collect()
+    ]
 }
 
 /// `GNSTOR_WRITE_CORPUS=1` writes the file anew.

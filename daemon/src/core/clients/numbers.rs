@@ -59,8 +59,8 @@ impl Clients {
         Ok((id, serial))
     }
 
-    /// The serial of the id's last registration, also if the id is forgotten. `None`: this daemon did not give
-    /// the id, and no call has proven the serial.
+    /// The serial of the id's last registration, also if the id is forgotten. `None`: this daemon did not
+    /// give the id, and no call has proven the serial.
     pub(in crate::core) fn serial(&self, id: ClientId) -> Option<u64> {
         let proven = self.given.get(&id).and_then(|client| client.serial);
         self.serials.get(&id).copied().max(proven)
