@@ -109,7 +109,9 @@ impl RemoteSsd {
             self.end();
             match error {
                 ChannelError::Unproven { .. } => Why::Unproven(error),
-                ChannelError::Absent { .. } | ChannelError::Refused { .. } => Why::Other,
+                ChannelError::Absent { .. } => Why::Other,
+                // By an SSD on its way up, for example.
+                ChannelError::Refused { cause, .. } => Why::Absent(cause),
                 ChannelError::NotReady { .. } => Why::Recovering,
                 // Also `Full`: an array does not end because strangers hold an SSD's queues.
                 other => Why::Absent(other.to_string()),
