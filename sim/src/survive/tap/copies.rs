@@ -16,6 +16,9 @@ struct Part {
     stamp: Stamp,
 }
 
+/// Answers of writes of so many leases before the present one are kept.
+const KEPT_LEASES: u32 = 16;
+
 /// The stamp of a write of a block, the SSD that said that it has it, and the epoch of the command.
 type Heard = (Stamp, u16, u64);
 
@@ -42,8 +45,9 @@ impl Copies {
         let Some(Part { ssd, epoch, vid, blocks, stamp }) = self.on_their_way.remove(&key) else { return };
         for vba in blocks {
             let all = self.heard.entry((vid, vba)).or_default();
-            // Writes of an ended lease were acknowledged by now, or never are.
-            all.retain(|(of, ..)| of.lease_epoch >= stamp.lease_epoch);
+            // The kernel of a client may stand still while its host has the answers. So a write may be
+            // acknowledged some leases later.
+            all.retain(|(of, ..)| of.lease_epoch.saturating_add(KEPT_LEASES) >= stamp.lease_epoch);
             all.push((stamp, ssd, epoch));
         }
     }
@@ -80,5 +84,21 @@ mod tests {
         assert_eq!(copies.take(vid, 9, stamp), [], "it was acknowledged");
         assert_eq!(copies.take(vid, 8, Stamp { sequence: 6, ..stamp }), []);
         assert_eq!(copies.take(vid, 8, stamp).len(), 2);
+    }
+
+    #[test]
+    fn a_write_may_be_acknowledged_when_others_have_written_the_block_again() {
+        let _deadline = deadline();
+        let (vid, client) = (Vid::new(3).unwrap(), ClientId::new(1).unwrap());
+        let slba = Slba::pack(Address { vid, client, vba: 8 });
+        let stamp = Stamp { lease_epoch: 2, sequence: 5 };
+        let mut copies = Copies::default();
+        for lease_epoch in [2, 3, 40] {
+            let stamp = Stamp { lease_epoch, ..stamp };
+            copies.answered(0, (1, 7), &ReadWrite { slba, blocks: 1, fua: false, map_epoch: 4, stamp });
+            copies.heard((1, 7));
+            let own = copies.heard[&(vid, 8)].iter().any(|(of, ..)| of.lease_epoch == 2);
+            assert_eq!(own, lease_epoch < 40, "lease {lease_epoch}");
+        }
     }
 }
