@@ -63,6 +63,10 @@ impl World {
             }
             // A daemon that had lost it before knows of one loss, and believes what was said since then.
             let lost = self.leader().map_or(Time::ZERO, |daemon| daemon.lost_at(ssd));
+            // Its links broke unheard, or it was back before they did: it made the map in good faith.
+            if held.is_some_and(|at| at < lost) {
+                continue;
+            }
             let since = node.stopped_at.min(lost);
             let said = |client: usize| self.reached.get(&(client, ssd)).is_some_and(|at| *at >= since);
             let late = self.clients.iter().enumerate().find(|(at, client)| {
