@@ -60,9 +60,18 @@ fn connect(
 }
 
 pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
-    let mut queue = connect(engine, soft, ssd, address).expect("it is there");
-    let capacity_bytes = queue.capacity_bytes(WAIT).expect("an answer");
     let (engine, at) = (engine.clone(), address.to_owned());
+    port_by(ssd, address, move || connect(&engine, soft, ssd, &at))
+}
+
+/// The daemon's way to an SSD that `connect` reaches.
+pub(crate) fn port_by(
+    ssd: u16,
+    address: &str,
+    connect: impl Fn() -> Result<HostQueue, ChannelError> + Send + 'static,
+) -> SsdPort {
+    let mut queue = connect().expect("it is there");
+    let capacity_bytes = queue.capacity_bytes(WAIT).expect("an answer");
     SsdPort {
         index: ssd,
         subnqn: ssd_subnqn(ssd),
@@ -71,9 +80,7 @@ pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address
         capacity_bytes,
         model: "an SSD".into(),
         queue: Box::new(queue),
-        reconnect: Some(Box::new(move || {
-            connect(&engine, soft, ssd, &at).map(|queue| Box::new(queue) as Box<dyn AdminQueue>)
-        })),
+        reconnect: Some(Box::new(move || connect().map(|queue| Box::new(queue) as Box<dyn AdminQueue>))),
     }
 }
 

@@ -3,11 +3,11 @@
 //! their own. The present holder never connects to any of them.
 #![expect(clippy::disallowed_methods, reason = "processes in real time")]
 
-use crate::fleet_daemon::WAIT;
+use crate::fleet_daemon::{WAIT, port_by};
 use gnstor_array::Secret;
 use gnstor_daemon::core::{CoreConfig, Quotas};
 use gnstor_daemon::{Daemon, DaemonConfig, SsdPort};
-use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::tcp::Wire;
@@ -61,21 +61,8 @@ impl Engine {
     fn port(&self, ssd: u16, address: &str) -> SsdPort {
         let host = Host::from(Identity::Daemon);
         let who = move || Credentials { host, secret: Some(key().of_host(&host.nqn())) };
-        let (_, mut queue) = self.connect(ssd, address, who()).expect("it is there");
-        let capacity_bytes = queue.capacity_bytes(WAIT).expect("an answer");
         let (engine, at) = (self.clone(), address.to_owned());
-        SsdPort {
-            index: ssd,
-            subnqn: ssd_subnqn(ssd),
-            transport: "tcp".into(),
-            address: address.into(),
-            capacity_bytes,
-            model: "an SSD".into(),
-            queue: Box::new(queue),
-            reconnect: Some(Box::new(move || {
-                engine.connect(ssd, &at, who()).map(|(_, queue)| Box::new(queue) as Box<dyn AdminQueue>)
-            })),
-        }
+        port_by(ssd, address, move || engine.connect(ssd, &at, who()).map(|(_, queue)| queue))
     }
 }
 
