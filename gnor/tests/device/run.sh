@@ -220,7 +220,7 @@ mutants_of_the_other() {
         plain plain saturated_slots 16
     mutant two_commands_counted_once $GNOR/complete.cuh \
         's/if (__any_sync(mask, ends && cid != state >> 16))/if (false)/' \
-        plain plain batched_reads_and_writes 40
+        plain plain one_warp_fills_its_queue 6
     mutant completion_relaxed $FABRIC/hca/inbound.cuh \
         '/&e->sop_qpn, both/s/st_fenced_sys/st_relaxed_sys/' tsan tsan batched_reads_and_writes 20
     mutant up_entry_half_judged $FABRIC/hca/up.cuh \
