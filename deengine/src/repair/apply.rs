@@ -61,10 +61,10 @@ impl<'a> PeerAnswer<'a> {
 }
 
 /// The other SSD's copy of a block.
-struct Theirs<'a> {
-    row: Row,
+pub(super) struct Theirs<'a> {
+    pub(super) row: Row,
     /// The data and its sum, if they are needed.
-    page: Option<(&'a Page, u32)>,
+    pub(super) page: Option<(&'a Page, u32)>,
 }
 
 pub(super) fn held(kept: Kept) -> Held {
@@ -216,33 +216,45 @@ impl Ssd {
                         window.retry_at = now + PAUSE;
                         return Some(());
                     }
+                    if self.asks_others(walk, window, &row) {
+                        return Some(());
+                    }
                     walk.unreadable += 1;
                     if self.keeps_own(walk, window, &row) {
-                        if window.pull.front() == Some(&row.block) {
-                            window.pull.pop_front();
-                        }
+                        window.pulled(row.block);
                         continue;
                     }
                     Some((other_than(sum), sum))
                 }
                 Kind::Nothing | Kind::Tombstone => None,
             };
-            let Some(targets) = self.targets(walk, window, row.block..=row.block) else {
+            if !self.take_row(now, walk, window, &Theirs { row, page }) {
                 return Some(());
-            };
-            if let Some(target) = targets.first() {
-                let Some(done) = self.take_block(now, walk, target, &Theirs { row, page }) else {
-                    window.retry_at = now + NO_ROOM;
-                    return Some(());
-                };
-                // The next question waits until the write buffer has these blocks.
-                window.retry_at = window.retry_at.max(done);
-            }
-            if window.pull.front() == Some(&row.block) {
-                window.pull.pop_front();
             }
         }
         Some(())
+    }
+
+    /// Takes one block. `false`: it is asked for again, later.
+    pub(super) fn take_row(
+        &mut self,
+        now: Time,
+        walk: &mut Walk,
+        window: &mut Window,
+        from: &Theirs<'_>,
+    ) -> bool {
+        let block = from.row.block;
+        let Some(targets) = self.targets(walk, window, block..=block) else { return false };
+        if let Some(target) = targets.first() {
+            let Some(done) = self.take_block(now, walk, target, from) else {
+                window.retry_at = now + NO_ROOM;
+                return false;
+            };
+            // The next question waits until the write buffer has these blocks.
+            window.retry_at = window.retry_at.max(done);
+        }
+        window.pulled(block);
+        true
     }
 
     /// Whether this SSD keeps its copy of a block that the other SSD cannot read.

@@ -17,7 +17,7 @@ impl Ssd {
     /// Asks the window's SSD. `false`: no question can be sent now.
     pub(super) fn ask_window(&mut self, now: Time, name: Name, window: &mut Window) -> bool {
         let Some(read) = self.question_of(window) else { return false };
-        window.ask = self.ask_peer(now, name, window.peer, read);
+        window.ask = self.ask_peer(now, name, window.asks(), read);
         window.ask.is_some()
     }
 
@@ -69,14 +69,18 @@ impl Ssd {
             let taken = taken.and_then(|answer| match read.wanted {
                 Wanted::Digests(_) => self.compare_digests(&walk, &mut window, answer.rows, data),
                 Wanted::Rows(_) => self.compare_rows(now, &mut walk, &mut window, &answer),
+                Wanted::Blocks(_) if read.of_any => {
+                    self.take_from_other(now, &mut walk, &mut window, &answer)
+                }
                 Wanted::Blocks(_) => self.take_blocks(now, &mut walk, &mut window, &answer),
             });
             window.waits = taken.is_none();
             if taken.is_none() {
                 window.retry_at = now + PAUSE;
                 let refusal = answer.and_then(|cqe| Detail::from_dw0(cqe.dw0.get()).refusal());
-                let (ssd, peer) = (self.config().index, window.peer);
+                let (ssd, peer) = (self.config().index, window.asks());
                 tracing::debug!(ssd, peer, ?refusal, "a repair has no answer from this SSD");
+                self.asks_another(now, &mut walk, &mut window);
             }
             walk.windows.push(window);
         }

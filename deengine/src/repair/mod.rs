@@ -27,6 +27,7 @@ mod order;
 mod scrub;
 mod settle;
 pub(crate) mod state;
+mod unread;
 mod walk;
 
 use crate::controller::Ssd;

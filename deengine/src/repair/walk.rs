@@ -158,6 +158,7 @@ impl Ssd {
             retry_at: Time::ZERO,
             waits: false,
             tried: (0, 0),
+            unread: None,
         }));
         walk.walked += u64::from(blocks);
         if end < entry.capacity_blocks { Some((vid, end)) } else { behind }
@@ -166,16 +167,18 @@ impl Ssd {
     /// The next question of a window.
     pub(super) fn question_of(&self, window: &Window) -> Option<PeerRead> {
         let epoch = self.table.fleet()?.map().wire_epoch();
+        let of_any = window.unread.is_some();
         let (first, wanted) = match window.pull.front() {
             None => match window.to_list.front() {
                 Some(&(first, blocks)) => (first, Wanted::Rows(blocks)),
                 None => (window.first, Wanted::Digests(window.blocks)),
             },
+            Some(&first) if of_any => (first, Wanted::Blocks(1)),
             Some(&first) => {
                 let places = window.pull.iter().map(|block| block - first).filter(|at| *at < MOST_BLOCKS);
                 (first, Wanted::Blocks(places.fold(0, |mask, at| mask | 1 << at)))
             }
         };
-        Some(PeerRead { epoch, vid: window.vid, generation: window.generation, first, wanted, of_any: false })
+        Some(PeerRead { epoch, vid: window.vid, generation: window.generation, first, wanted, of_any })
     }
 }

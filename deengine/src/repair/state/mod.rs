@@ -12,7 +12,7 @@ use crate::commands::scratch::Buffer;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_proto::pull::PeerRead;
+use gnstor_proto::pull::{PeerRead, Row};
 use gnstor_proto::slba::Vid;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,6 +48,19 @@ pub(in crate::repair) struct Window {
     pub(in crate::repair) waits: bool,
     /// A block that the SSD could not read, and how often it was asked for.
     pub(in crate::repair) tried: (u32, u32),
+    /// The first block of `pull`, while other SSDs are asked for it.
+    pub(in crate::repair) unread: Option<Unread>,
+}
+
+/// A block that the first of its group cannot read. Another SSD that serves it may have a good copy.
+#[derive(Debug)]
+pub(in crate::repair) struct Unread {
+    /// What the first has.
+    pub(in crate::repair) row: Row,
+    /// SSDs that serve the block; the next one to be asked comes first.
+    pub(in crate::repair) peers: VecDeque<u16>,
+    /// How often that one did not answer.
+    pub(in crate::repair) tries: u32,
 }
 
 impl Window {
@@ -56,6 +69,20 @@ impl Window {
         let before = if self.tried.0 == block { self.tried.1 } else { 0 };
         self.tried = (block, before + 1);
         before + 1 >= TRIES
+    }
+
+    /// The block, if it comes first, needs no data any more.
+    pub(in crate::repair) fn pulled(&mut self, block: u32) {
+        self.unread = None;
+        if self.pull.front() == Some(&block) {
+            self.pull.pop_front();
+        }
+    }
+
+    /// Index of the SSD that gets the next question.
+    pub(in crate::repair) fn asks(&self) -> u16 {
+        let other = self.unread.as_ref().and_then(|unread| unread.peers.front().copied());
+        other.unwrap_or(self.peer)
     }
 
     pub(in crate::repair) fn is_done(&self) -> bool {
@@ -116,7 +143,7 @@ impl Walk {
     }
 
     pub(in crate::repair) fn waits_for(&self) -> Option<u16> {
-        self.windows.iter().find(|window| window.waits).map(|window| window.peer)
+        self.windows.iter().find(|window| window.waits).map(Window::asks)
     }
 }
 

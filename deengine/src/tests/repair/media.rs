@@ -22,12 +22,12 @@ impl World {
 }
 
 #[test]
-fn blocks_that_the_first_cannot_read_are_unreadable_in_the_place_that_fills_and_it_serves() {
+fn blocks_that_no_ssd_can_read_are_unreadable_in_the_place_that_fills_and_it_serves() {
     let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
     (0..20).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
-    world.flush(0);
-    world.ssds[0].damage(3);
-    world.fail_reads(0, 5, false);
+    (0..2).for_each(|ssd| world.flush(ssd));
+    (0..2).for_each(|ssd| world.ssds[ssd].damage(3));
+    (0..2).for_each(|ssd| world.fail_reads(ssd, 5, false));
     world.fail_reads(0, 7, true);
     world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 0]));
     let log = world.until_filled(2);
@@ -43,6 +43,65 @@ fn blocks_that_the_first_cannot_read_are_unreadable_in_the_place_that_fills_and_
     assert_eq!(world.ssds[2].read(7), block(8));
     world.send_all(&[0, 1, 2], put(5, 100));
     assert_eq!(world.ssds[2].read(5), block(100), "written anew it is whole");
+}
+
+/// As where SSD 2 takes over the place of SSD 1, which has the last good copies.
+#[test]
+fn a_fill_asks_the_other_ssds_for_blocks_that_the_first_cannot_read() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    (0..20).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    // SSD 1 has a copy of block 4 with another stamp.
+    world.send_all(&[0], put(4, 100));
+    world.flush(0);
+    (3..6).for_each(|vba| world.ssds[0].damage(vba));
+    let page = world.ssds[0].page(7);
+    world.ssds[0].ssd().ftl().flash().rot_record(page, 64);
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 0]));
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.unreadable), (20, 2), "blocks 4 and 7, beside a writer");
+    world.set_map(&map_of(3, &[1, 2], None, [1, 1]));
+    for vba in 0..20 {
+        let refused = matches!(vba, 4 | 7).then_some(Refusal::BadChecksum);
+        assert_eq!(world.read_at(WRITER, 2, vba), refused, "block {vba}");
+    }
+    assert_eq!((world.ssds[2].read(3), world.ssds[2].read(5)), (block(4), block(6)));
+}
+
+/// At rest all copies are equal, so one of a block without a stamp is good, too.
+#[test]
+fn a_fill_of_a_volume_at_rest_takes_a_copy_of_a_block_whose_record_has_rotted_on_the_first() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    (0..4).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    world.flush(0);
+    for bit in [64, 96] {
+        let page = world.ssds[0].page(if bit == 64 { 1 } else { 2 });
+        world.ssds[0].ssd().ftl().flash().rot_record(page, bit);
+    }
+    for ssd in &mut world.ssds {
+        ssd.chmod(|entry| (entry.writer, entry.lease_ms) = (None, 0));
+    }
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 0]));
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.unreadable), (4, 0));
+    world.are_equal(&[1, 2]);
+    world.set_map(&map_of(3, &[1, 2], None, [1, 1]));
+    (0..4).for_each(|vba| assert_eq!(world.read_at(READER, 2, vba), None, "block {vba}"));
+}
+
+#[test]
+fn a_fill_goes_on_without_an_ssd_that_alone_could_read_a_block_and_never_answers() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    (0..4).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    world.flush(0);
+    world.ssds[0].damage(2);
+    world.lost.push(1);
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 0]));
+    (0..1_000).for_each(|_| world.turn());
+    let log = world.log(2);
+    assert_eq!((log.state, log.waits_for), (FillState::Filling, Some(1)));
+    (0..2_000).for_each(|_| world.turn());
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.unreadable), (4, 1));
 }
 
 #[test]
