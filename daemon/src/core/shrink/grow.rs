@@ -135,8 +135,7 @@ impl Core {
 
     /// Whether every writer reaches the SSD, so that it can become a member.
     pub(super) fn is_reached(&self, ssd: u16, now: u64) -> bool {
-        // Writers reach a member that has been there all the time.
-        let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
+        let Some(since) = self.changes.since(ssd) else { return false };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
         let lost_at = self.changes.lost_at(ssd);
         may_grow(writers.map(|volume| volume.holder_state(ssd, (lost_at, since), now)))
@@ -337,9 +336,10 @@ impl Core {
     /// The next time at which a wait ends: for a writer to say that it reaches a guest, or for an SSD that is
     /// out.
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
-        let is_waited_for = self.changes.sinces().next().is_some();
+        let is_waited_for = self.changes.has_holes && self.changes.sinces().next().is_some();
         let held = self.volumes.values().filter(|v| is_waited_for && v.writer(now).is_some());
-        let since = self.changes.sinces().flat_map(|(_, since)| [since, since + OPENS_LATER_MS]);
+        let since = self.changes.sinces().filter(|_| is_waited_for);
+        let since = since.flat_map(|(_, since)| [since, since + OPENS_LATER_MS]);
         let since = since.chain(held.map(|v| v.held_since));
         let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()

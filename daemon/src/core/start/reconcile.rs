@@ -110,7 +110,10 @@ impl Core {
         copies: &BTreeMap<u16, VolumeEntry>,
         successor: Option<Vid>,
     ) -> Result<(), Stop> {
-        let winner = newest(copies).clone();
+        let mut winner = newest(copies).clone();
+        // An SSD may have taken a Resize that no other one has. It takes no entry with fewer blocks.
+        let same = copies.values().filter(|entry| entry.generation == winner.generation);
+        winner.capacity_blocks = same.map(|entry| entry.capacity_blocks).max().unwrap_or(0);
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
         if copies.values().all(|entry| entry.deleting) {
             self.past.retire(&winner, last_version, now + self.config.sweep_ms);
@@ -186,6 +189,11 @@ impl Core {
             self.follow_fills(self.now);
             for (ssd, why) in self.changes.take_presumed().into_iter().chain(without) {
                 self.ssd_without(ssd, why);
+            }
+            // An SSD may have been away until shortly before. So each writer has to say that it reaches it.
+            let there = self.members.all().iter().filter(|ssd| !self.changes.is_down(**ssd));
+            for ssd in there.copied().collect::<Vec<_>>() {
+                self.changes.admitted(ssd, self.now);
             }
             self.ask_who_they_are();
             // A daemon that starts fills no holes. If no SSD is out, nothing else looks for them.
