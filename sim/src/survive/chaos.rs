@@ -380,5 +380,6 @@ impl World {
             self.start(ssd);
         }
         self.post.heal();
+        self.clients.iter_mut().for_each(|client| client.forget_late_data());
     }
 }

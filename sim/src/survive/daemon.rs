@@ -70,8 +70,6 @@ pub(super) struct Daemon {
     next_ticket: u64,
     /// The answers to clients since the last look.
     pub(super) answered: Vec<(Ticket, Called)>,
-    /// The epochs of maps that it asked voters to hold, and when first.
-    holds: BTreeMap<u64, Time>,
     /// The SSDs that are lost, and when it heard of that.
     lost: BTreeMap<u16, Time>,
     watches: bool,
@@ -114,7 +112,6 @@ impl Daemon {
             lines: (0..ssds).map(|ssd| Line::new(ssd, bytes, ms(now))).collect(),
             calls: BTreeMap::new(),
             operators: BTreeMap::new(),
-            holds: BTreeMap::new(),
             lost: BTreeMap::new(),
             next_ticket: 0,
             answered: Vec::new(),
@@ -158,11 +155,6 @@ impl Daemon {
     /// When the daemon last heard that the SSD is lost.
     pub(super) fn lost_at(&self, ssd: u16) -> Time {
         self.lost.get(&ssd).copied().unwrap_or(Time::ZERO)
-    }
-
-    /// When the daemon first asked voters to hold the map of this epoch.
-    pub(super) fn held_at(&self, epoch: u64) -> Option<Time> {
-        self.holds.get(&epoch).copied()
     }
 
     /// The time that its clock shows, ms.
@@ -225,10 +217,7 @@ impl Daemon {
             any = true;
             match effect {
                 Effect::Command { id, ssd, command } => {
-                    if let Command::MapHold { map, .. } = &command {
-                        self.has_news = true;
-                        self.holds.entry(map.epoch).or_insert(post.now);
-                    }
+                    self.has_news |= matches!(command, Command::MapHold { .. });
                     match &command {
                         Command::MapHold { map, .. } => post.tap.leases.hold(ssd, &map.bytes, post.now),
                         Command::MapSet(bytes) => post.tap.leases.sent(bytes, false),

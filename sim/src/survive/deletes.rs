@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A Delete may delete the volume that has its name when the call arrives at a daemon. While it is under way
+//! A Delete may delete the volume that has its name when the call arrives at a daemon. If it names a volume
+//! by id and generation, it may delete only that one. While it is under way
 //! nothing is judged of that volume. A Delete may also wait, and a volume of that name may be created
 //! meanwhile: then it may delete that one. A Delete that was refused has deleted nothing, and its repetition
 //! is a new try. After any other answer its repetition deletes no more (rule 12).
@@ -35,6 +36,8 @@ struct Delete {
     client: usize,
     name: String,
     id: Option<RequestId>,
+    /// The volume that it names, and no other one of that name.
+    only: Option<Life>,
     lives: Vec<Life>,
 }
 
@@ -67,16 +70,16 @@ impl World {
     /// A call arrives at a daemon, which has given it this ticket.
     pub(super) fn note_call(&mut self, of: (u64, Ticket), client: usize, request: &Request) {
         self.note_reach(client, request);
-        let Request::Delete { name, request_id: id, .. } = request else { return };
+        let Request::Delete { name, request_id: id, only, .. } = request else { return };
         let is_over = id.is_some_and(|id| self.deletes.ended.contains(&id));
-        let lives = if is_over { Vec::new() } else { self.history.delete_begins(name.as_str()) };
+        let lives = if is_over { Vec::new() } else { self.history.delete_begins(name.as_str(), *only) };
         self.post.note(|| {
             let why = if is_over { ", which it has done" } else { "" };
             let vids: Vec<u16> = lives.iter().map(|(vid, _)| vid.get()).collect();
             format!("client {client} asks daemon {} to delete {name}, volumes {vids:?}{why}", of.0)
         });
         let name = name.as_str().to_owned();
-        self.deletes.open.insert(of, Delete { client, name, id: *id, lives });
+        self.deletes.open.insert(of, Delete { client, name, id: *id, only: *only, lives });
     }
 
     /// Daemons have answered calls.
@@ -147,7 +150,8 @@ impl World {
         self.history.exists(entry);
         let life = (entry.vid, entry.generation);
         for delete in self.deletes.open.values_mut() {
-            if delete.name == entry.name && !delete.lives.contains(&life) {
+            let is_meant = delete.name == entry.name && delete.only.is_none_or(|only| only == life);
+            if is_meant && !delete.lives.contains(&life) {
                 self.history.may_die(life);
                 delete.lives.push(life);
             }

@@ -50,8 +50,9 @@ impl World {
         let known = fills(&before);
         for ssd in fills(&map).into_iter().filter(|ssd| !known.contains(ssd) && !has_place(*ssd)) {
             let node = &self.nodes[usize::from(ssd)];
-            // The map may have been made before the SSD was lost, and be active only now.
-            let held = self.leader().and_then(|daemon| daemon.held_at(map.epoch()));
+            // The map may have been made before the SSD was lost, by an earlier daemon perhaps, and be active
+            // only now.
+            let held = self.post.tap.leases.made_at(&map);
             let last = node.started_at.max(node.stopped_at);
             let is_made_since = held.is_some_and(|at| at > last);
             if node.stopped_at == Time::ZERO || node.started_at + REACH <= now || !is_made_since {

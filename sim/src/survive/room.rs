@@ -63,24 +63,39 @@ fn create(name: &str, capacity_blocks: u64, replicas: u8) -> Request {
 }
 
 impl World {
-    /// Room in blocks, with these SSDs in each row: by the daemon's answer, and by the volumes' sizes. A
-    /// volume that is being deleted has room until each SSD has deleted it, and is in no list.
-    fn room(&mut self, map: &AnyMap, ssds: &BTreeSet<u16>) -> Option<(u64, u64)> {
+    fn listed(&mut self) -> Option<Vec<VolumeEntry>> {
+        match self.asks(Request::List(Page::ALL)) {
+            Some(Ok(Reply::Volumes { volumes, .. })) => Some(volumes),
+            _ => None,
+        }
+    }
+
+    /// Room in blocks, with these SSDs in each row: by the daemon's answer, and by the sizes of the volumes,
+    /// which are the third answer. A volume that is being deleted has room until each SSD has deleted it, and
+    /// is in no list.
+    fn room(&mut self, map: &AnyMap, ssds: &BTreeSet<u16>) -> Option<(u64, u64, Vec<VolumeEntry>)> {
         let most = self.post.now + DELETES;
         loop {
-            let Some(Ok(Reply::Volumes { volumes, .. })) = self.asks(Request::List(Page::ALL)) else {
-                return None;
-            };
+            let volumes = self.listed()?;
             let Some(Ok(Reply::Room(room))) = self.asks(Request::Room) else { return None };
             let used = reserved(map, &volumes);
             let used = ssds.iter().map(|ssd| used.get(ssd).copied().unwrap_or(0)).max().unwrap_or(0);
             let left = self.shape.ssd_bytes() / u64::from(BLOCK_BYTES) - used;
             let said = room.get(ssds.len() - 1)? / u64::from(BLOCK_BYTES);
             if said >= left || self.post.now >= most {
-                return Some((said, left));
+                return Some((said, left, volumes));
             }
             self.run(self.post.now + LOOK);
         }
+    }
+
+    /// Whether each of these volumes still exists: a client may have deleted one since they were listed.
+    fn has_all(&mut self, volumes: &[VolumeEntry]) -> bool {
+        let after = self.listed().unwrap_or_default();
+        let is_there = |of: &VolumeEntry| {
+            after.iter().any(|entry| (entry.vid, entry.generation) == (of.vid, of.generation))
+        };
+        volumes.iter().all(is_there)
     }
 
     /// Judges the room that the daemon sees.
@@ -88,15 +103,18 @@ impl World {
         let Some(map) = self.newest_map() else { return };
         let Some(ssds) = in_each_row(&map) else { return };
         let replicas = ssds.len();
-        let Some((said, blocks)) = self.room(&map, &ssds) else { return };
-        if said != blocks {
+        let Some((said, blocks, volumes)) = self.room(&map, &ssds) else { return };
+        if said != blocks && self.has_all(&volumes) {
             let facts = format!("{said} blocks with {replicas} replicas, and volumes leave {blocks}");
             return self.history.broken(self.post.now, RULE, facts);
         }
-        self.post.stats.path(Path::RoomAsked);
         let replicas = u8::try_from(replicas).expect("a row is short");
         let beyond = self.asks(create("beyond", blocks + 1, replicas));
         let fits = self.asks(create("fits", blocks, replicas));
+        if !self.has_all(&volumes) {
+            return;
+        }
+        self.post.stats.path(Path::RoomAsked);
         let is_refused =
             |of: &Called| of.as_ref().err().map(|failure| failure.code) == Some(GrpcCode::ResourceExhausted);
         let now = self.post.now;

@@ -6,7 +6,7 @@ use super::calls::Call;
 use super::lanes::Work;
 use super::{App, Client, Open};
 use crate::initiator::{Initiator, Volume};
-use crate::survive::history::History;
+use crate::survive::history::{History, Life};
 use crate::survive::shape::Shape;
 use crate::survive::shrink::Turn;
 use crate::survive::stats::Path;
@@ -65,13 +65,16 @@ impl Client {
                 }
                 self.rest(now);
             }
+            (Call::Find, Ok(Reply::Volume(entry))) => {
+                self.delete(post, volume_name(self.volume), Some((entry.vid, entry.generation)));
+            }
             (Call::Delete, result) => {
                 if result.is_ok() {
                     post.stats.path(Path::VolumeDeleted);
                 }
                 self.rest(now);
             }
-            (Call::Create | Call::Open { .. } | Call::Renew, _) => {
+            (Call::Create | Call::Open { .. } | Call::Renew | Call::Find, _) => {
                 if !matches!(self.app, App::Working | App::Draining) {
                     self.rest(now);
                 }
@@ -211,9 +214,12 @@ impl Client {
         if !self.reads_only && wanted.is_none() && self.dice.below(1000) < self.shape.deletes_permille {
             history.delete_is_asked(name.as_str());
             self.to_make.push(volume);
-            let request_id = self.request_id();
-            let request = Request::Delete { name, client: self.id, request_id, force: false };
-            self.call_twice(post, Call::Delete, request, request_id);
+            // Where Deletes are late, clients name the volume, as the library does.
+            if self.shape.late_deletes {
+                self.call(post, Call::Find, Request::Get { name });
+            } else {
+                self.delete(post, name, None);
+            }
         } else {
             let writes = self.dice.below(100) < 60 && !self.reads_only;
             let lease_ms = self.shape.lease_ms;
@@ -223,6 +229,12 @@ impl Client {
         }
         self.app = App::Calling;
         Time::NEVER
+    }
+
+    fn delete(&mut self, post: &mut Post, name: VolumeName, only: Option<Life>) {
+        let request_id = self.request_id();
+        let request = Request::Delete { name, client: self.id, request_id, force: false, only };
+        self.call_twice(post, Call::Delete, request, request_id);
     }
 
     fn make(&mut self, post: &mut Post, volume: usize) {

@@ -30,9 +30,13 @@ const LATE: (Span, u32) = (Span::from_ms(300), 2_500);
 #[derive(Clone, Debug)]
 pub(super) enum Call {
     Create,
-    Open { writes: bool },
+    Open {
+        writes: bool,
+    },
     Renew,
     Release,
+    /// Which volume has the name that a Delete is to name.
+    Find,
     Delete,
 }
 
@@ -197,6 +201,11 @@ impl Client {
     /// late.
     pub(in crate::survive) fn late_when_back(&mut self, back: u16, late: u16, span: Span) {
         self.late_when_back = Some((back, late, span));
+    }
+
+    /// No data of the client is to be late any more.
+    pub(in crate::survive) fn forget_late_data(&mut self) {
+        self.late_when_back = None;
     }
 
     /// Notes that the daemon has heard which SSDs the client reaches.

@@ -18,8 +18,10 @@ impl History {
     }
 
     /// Notes a Delete that arrives. Returns the volumes that it may delete.
-    pub(in crate::survive) fn delete_begins(&mut self, name: &str) -> Vec<Life> {
-        let named = self.volumes.iter_mut().filter(|(_, volume)| volume.entry.name == name && !volume.over);
+    pub(in crate::survive) fn delete_begins(&mut self, name: &str, only: Option<Life>) -> Vec<Life> {
+        let named = self.volumes.iter_mut().filter(|(life, volume)| {
+            volume.entry.name == name && !volume.over && only.is_none_or(|only| only == **life)
+        });
         named.map(|(life, volume)| (volume.deletes += 1, *life).1).collect()
     }
 

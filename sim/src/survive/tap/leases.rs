@@ -47,6 +47,8 @@ pub(in crate::survive) struct Leases {
     rounds: BTreeMap<u16, VecDeque<Round>>,
     open: BTreeMap<(u16, AskId), Time>,
     holds: Vec<Hold>,
+    /// When a daemon first asked a voter to hold a map, by the map's epoch and the term that proposed it.
+    made: BTreeMap<(u64, u64), Time>,
     /// The epoch of the newest map that was active.
     active: u64,
     /// The SSDs that have said goodbye, and when.
@@ -64,7 +66,14 @@ impl Leases {
         if let Ok(AnyMap::Three(map)) = AnyMap::decode(bytes) {
             let shrunk_at = map.ssds.get(usize::from(ssd)).map_or(0, |known| known.shrunk_at);
             self.holds.push(Hold { ssd, sent: now, shrunk_at });
+            self.made.entry((map.epoch, map.term)).or_insert(now);
         }
+    }
+
+    /// When a daemon first asked a voter to hold the map. A later daemon may ask voters again.
+    pub(in crate::survive) fn made_at(&self, map: &AnyMap) -> Option<Time> {
+        let AnyMap::Three(map) = map else { return None };
+        self.made.get(&(map.epoch, map.term)).copied()
     }
 
     /// A daemon sends a map.
