@@ -6,7 +6,7 @@ use super::words::{Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 use clap::{ArgGroup, Args};
 use gnstor_console::CliError;
 use gnstor_console::words::{
-    DeviceArg, EngineArgs, number, parse_daemon, parse_size, parse_ssd_size, parse_time, whole,
+    DeviceArg, EngineArgs, number, parse_daemons, parse_size, parse_ssd_size, parse_time, whole,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub job: Option<PathBuf>,
     /// Run on the running array at this address [default: an array of its own]
-    #[arg(long, value_name = "ADDRESS", requires = "volume", value_parser = parse_daemon)]
+    #[arg(long, value_name = "ADDRESS", requires = "volume", value_parser = parse_daemons)]
     #[arg(conflicts_with_all = ["set", "ssds", "preset", "link", "central_engine", "ssd_size", "runs"])]
     pub array: Option<String>,
     /// With --array: volume of the load, or NAME-0, NAME-1 and so on for several clients

@@ -13,11 +13,11 @@ use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterReq
 use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
+use libgnstor::Daemons;
 use libgnstor::{Error, PAGE, Proof, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tonic::transport::Endpoint;
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
 const CALL: Duration = Duration::from_secs(15);
@@ -255,18 +255,18 @@ struct Failed {
 struct Caller<'a> {
     array: &'a str,
     is_tls: bool,
-    endpoint: Endpoint,
+    daemons: Daemons,
     proof: Proof,
 }
 
 fn caller(args: &ArrayArgs) -> Result<(Runtime, Caller<'_>), CliError> {
     let array = args.array.as_str();
-    let (endpoint, proof) = args.credentials()?.endpoint(array)?;
+    let (daemons, proof) = args.credentials()?.daemons(array)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
     Ok((
         runtime,
-        Caller { array, is_tls: args.credentials.tls_ca.is_some(), endpoint: endpoint.timeout(CALL), proof },
+        Caller { array, is_tls: args.credentials.tls_ca.is_some(), daemons: daemons.timeout(CALL), proof },
     ))
 }
 
@@ -278,10 +278,11 @@ impl Caller<'_> {
         let unreachable = |e: &(dyn std::error::Error + 'static)| {
             CliError::from(libgnstor::unreachable(self.array, self.is_tls, e))
         };
-        let channel = libgnstor::dial(&self.endpoint).await;
+        let channel = libgnstor::dial(&self.daemons).await;
         let channel = channel.map_err(|e| Failed { error: unreachable(&e), was_cut: false })?;
         body(SignedChannel::new(channel, self.proof.clone())).await.map_err(|status| {
-            let was_cut = libgnstor::was_cut(&status);
+            let takes_over = self.daemons.are_several() && libgnstor::is_no_leader(&status);
+            let was_cut = takes_over || libgnstor::was_cut(&status);
             // A status with a source was made on this side: the daemon did not answer.
             let error = match std::error::Error::source(&status) {
                 None if status.message() == "Timeout expired" => silent(self.array),

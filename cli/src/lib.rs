@@ -45,6 +45,7 @@ pub mod ssd;
 pub mod ssd_health;
 pub mod ssd_log;
 mod ssd_pages;
+mod standby;
 pub mod status;
 pub mod up;
 mod up_watch;

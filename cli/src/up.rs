@@ -52,6 +52,9 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(warning) = access.warning(args.listen) {
         eprintln!("gnstor: {warning}");
     }
+    if !args.standby_of.is_empty() {
+        return crate::standby::run(args, steps, || serve(args, access.clone(), steps));
+    }
     let is_new_folder = args.data.as_ref().is_some_and(|folder| !folder.exists());
     let served = serve(args, access, steps);
     if let Some(folder) = args.data.as_ref().filter(|_| is_new_folder && served.is_err()) {

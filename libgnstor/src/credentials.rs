@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The proofs that a client has for the daemon, and the daemon's for the client: TLS files and a token.
 
+use crate::daemons::{self, Daemons};
 use crate::error::Error;
 use gnstor_auth::{CLIENT_PROOF, ShownClient};
 use gnstor_fabric::tcp::ClientTls;
@@ -47,18 +48,22 @@ impl Credentials {
         }
     }
 
-    /// The daemon at `address`, and the proof for each call.
+    /// The daemon at `address`, or several, divided by commas; and the proof for each call. With TLS the
+    /// certificate of each has the host name of the first one.
     ///
     /// # Errors
     /// [`Error::Credentials`]: a file cannot be read, or others can read a secret in it. Or certificate or
     /// key is missing, or the token would go to another machine without TLS.
-    pub fn endpoint(&self, address: &str) -> Result<(Endpoint, Proof), Error> {
-        let unreachable = |cause: String| Error::Unreachable { endpoint: address.into(), cause };
+    pub fn daemons(&self, list: &str) -> Result<(Daemons, Proof), Error> {
         let scheme = if self.tls_ca.is_some() { "https" } else { "http" };
-        let url = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
-        let is_tls = url.starts_with("https://");
-        let endpoint = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
-        let mut endpoint = endpoint.connect_timeout(CONNECT);
+        let url = |address: &str| {
+            let url = if address.contains("://") { address.into() } else { format!("{scheme}://{address}") };
+            Endpoint::from_shared(url)
+                .map_err(|e| Error::Unreachable { endpoint: address.into(), cause: e.to_string() })
+        };
+        let urls = daemons::addresses(list).map(url).collect::<Result<Vec<_>, _>>()?;
+        let is_tls = urls[0].uri().scheme_str() == Some("https");
+        let mut endpoint = urls[0].clone().connect_timeout(CONNECT);
         match &self.tls_ca {
             Some(_) if is_tls && self.tls_cert.is_some() != self.tls_key.is_some() => {
                 return Err(wrong("a client certificate and its key are used together"));
@@ -86,7 +91,7 @@ impl Credentials {
         }
         let token = match &self.token_file {
             None => None,
-            Some(_) if !is_tls && !self.insecure && !is_loopback(&endpoint) => {
+            Some(_) if !is_tls && !self.insecure && !urls.iter().all(is_loopback) => {
                 return Err(wrong(
                     "the token would go to another machine in clear: name the CA of the daemon's certificate \
                      (--tls-ca), or accept that an attacker on the wire may read it (--insecure)",
@@ -101,7 +106,7 @@ impl Credentials {
                 Some(value)
             }
         };
-        Ok((endpoint, Proof { token, client: Arc::default() }))
+        Ok((Daemons::new(endpoint, &urls)?, Proof { token, client: Arc::default() }))
     }
 }
 
@@ -200,7 +205,7 @@ mod tests {
         };
         let none = Credentials::default();
         let says = |credentials: &Credentials, address: &str, word: &str| {
-            let error = credentials.endpoint(address).map(drop).unwrap_err().to_string();
+            let error = credentials.daemons(address).map(drop).unwrap_err().to_string();
             assert!(error.contains(word), "{word:?} is not in {error}");
         };
         says(&none, "https://host:1", "--tls-ca");
@@ -211,13 +216,15 @@ mod tests {
         says(&Credentials { token_file: Some("/nowhere".into()), ..none.clone() }, "[::1]:1", "/nowhere");
         let token = Credentials { token_file: file("t"), ..none };
         for address in ["127.0.0.1:1", "localhost:1", "[::1]:1", "http://127.9.9.9:1"] {
-            let (_, proof) = token.endpoint(address).unwrap();
+            let (_, proof) = token.daemons(address).unwrap();
             assert!(!format!("{proof:?}").contains("text"), "a token is never shown: {proof:?}");
         }
         // A daemon of another machine would be shown the token, and so would the wire.
-        for address in ["host:1", "192.0.2.1:1", "http://[2001:db8::1]:1", "localhost.example:1"] {
+        for address in
+            ["host:1", "127.0.0.1:1,host:1", "192.0.2.1:1", "http://[2001:db8::1]:1", "localhost.example:1"]
+        {
             says(&token, address, "in clear");
-            Credentials { insecure: true, ..token.clone() }.endpoint(address).unwrap();
+            Credentials { insecure: true, ..token.clone() }.daemons(address).unwrap();
         }
         set_mode(token.token_file.as_ref().unwrap(), 0o640);
         says(&token, "localhost:1", "chmod 600");

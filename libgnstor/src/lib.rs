@@ -16,6 +16,7 @@ mod again;
 pub mod capi;
 mod client;
 mod credentials;
+mod daemons;
 mod error;
 mod file;
 mod holders;
@@ -36,6 +37,7 @@ mod deadline;
 
 pub use client::{Client, ConnectOptions, DeviceBuffer, Rights};
 pub use credentials::{Credentials, Proof, SignedChannel};
+pub use daemons::{Daemons, Health, Probe, is_no_leader};
 pub use error::Error;
 pub use file::{DeviceFile, File};
 pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};

@@ -10,6 +10,7 @@
 //! call that reads, or a change with a request id, which the daemon carries out once.
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
+use crate::daemons::{Daemons, is_no_leader};
 use crate::error::Error;
 use crate::unreachable::{unreachable, was_cut};
 use gnstor_auth::ShownClient;
@@ -20,7 +21,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
@@ -37,6 +38,8 @@ pub(crate) struct Rpc {
     proof: Proof,
     endpoint: String,
     is_tls: bool,
+    /// Another daemon may take over. Then a call that can be repeated is, until its deadline.
+    are_several: bool,
     limit: Duration,
 }
 
@@ -83,14 +86,15 @@ impl Rpc {
             .enable_all()
             .build()
             .map_err(|cause| Failed::from(Error::Os { what: "starting the RPC runtime".into(), cause }))?;
-        let (target, proof) = credentials.endpoint(endpoint)?;
-        let connected = runtime.block_on(target.timeout(limit).connect());
+        let (daemons, proof) = credentials.daemons(endpoint)?;
+        let are_several = daemons.are_several();
+        let connected = runtime.block_on(daemons.timeout(limit).connect());
         let failed = |e: tonic::transport::Error| Failed {
             error: unreachable(endpoint, is_tls, &e),
             was_cut: was_cut(&e),
         };
         let channel = connected.map_err(failed)?;
-        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, limit })
+        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, are_several, limit })
     }
 
     pub(crate) fn volumes(&self) -> VolumesClient<SignedChannel> {
@@ -180,10 +184,13 @@ impl Rpc {
     fn failed(&self, call: &str, status: tonic::Status) -> Failed {
         let endpoint = self.endpoint.clone();
         match status.code() {
-            _ if status.source().is_none() => Error::Daemon(status).into(),
+            _ if status.source().is_none() => {
+                let was_cut = self.are_several && is_no_leader(&status);
+                Failed { error: Error::Daemon(status), was_cut }
+            }
             Code::Cancelled => Error::Silent { endpoint, call: call.into(), waited: self.limit }.into(),
             Code::Unavailable | Code::Unknown | Code::Internal => {
-                let was_cut = was_cut(&status);
+                let was_cut = self.are_several || was_cut(&status);
                 let error = match call {
                     REGISTRATION => unreachable(&endpoint, self.is_tls, &status),
                     // This connection is a daemon's.
@@ -251,10 +258,10 @@ pub async fn within<T, E>(
 ///
 /// # Errors
 /// The transport's, of the last try.
-pub async fn dial(endpoint: &Endpoint) -> Result<Channel, tonic::transport::Error> {
+pub async fn dial(daemons: &Daemons) -> Result<Channel, tonic::transport::Error> {
     let mut rests = again();
     loop {
-        match endpoint.connect().await {
+        match daemons.connect().await {
             Err(error)
                 if was_cut(&error)
                     && let Some(rest) = rests.next() =>

@@ -43,6 +43,13 @@ impl core::fmt::Display for Status {
     }
 }
 
+/// How the message of UNAVAILABLE begins where a daemon has not ended its start. Another daemon may have ended
+/// before it.
+pub const NOT_SERVING_YET: &str = "the daemon is not serving yet";
+
+/// How the message of a daemon begins that another one has replaced.
+pub const DEPOSED: &str = "a newer daemon has taken over the array";
+
 /// gRPC codes used in the table, by their numbers in the gRPC specification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "names of the gRPC specification")]

@@ -42,6 +42,7 @@ mod slow_disk;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
+mod standby;
 mod stopped;
 mod trust_chap;
 mod trust_group;

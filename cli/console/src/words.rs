@@ -102,6 +102,15 @@ pub fn parse_daemon(text: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the form of the addresses of one array's daemons, divided by commas.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub fn parse_daemons(text: &str) -> Result<String, String> {
+    let each = text.split(',').map(|one| parse_daemon(one.trim()));
+    Ok(each.collect::<Result<Vec<_>, _>>()?.join(","))
+}
+
 fn host_and_port(text: &str, example: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("'{text}' is not an address{why}; write it like {example}"));
     match text.rsplit_once(':') {

@@ -5,15 +5,16 @@ use super::DEFAULT_ARRAY;
 use crate::files::readable;
 use clap::Args;
 use gnstor_console::CliError;
-use gnstor_console::words::parse_daemon;
+use gnstor_console::words::parse_daemons;
 use std::path::PathBuf;
 
 /// How to find a running array.
 #[derive(Clone, Debug, Args)]
 pub struct ArrayArgs {
-    /// Address of the array's daemon
+    /// Address of the array's daemon; several, divided by commas, where others stand by (gnstor up
+    /// --standby-of)
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
-    #[arg(value_parser = parse_daemon)]
+    #[arg(value_parser = parse_daemons)]
     pub array: String,
     /// Print JSON
     #[arg(long)]

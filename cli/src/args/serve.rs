@@ -97,6 +97,19 @@ pub struct UpArgs {
         conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data", "dh_group"]
     )]
     pub ssd_at: Vec<String>,
+    /// Stand by while one of the daemons at these addresses serves the array, and take over when none does
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        value_parser = parse_address,
+        requires = "ssd_at",
+        conflicts_with = "witness"
+    )]
+    pub standby_of: Vec<String>,
+    /// CA of the certificates of the daemons of --standby-of (PEM): they are reached by TLS
+    #[arg(long, value_name = "CA", requires = "standby_of")]
+    pub daemon_ca: Option<PathBuf>,
     /// Folder in which the daemon keeps how often each SSD was opened. By that it finds data files that were
     /// rolled back to older images [default: that of --witness; else it forgets the numbers when it ends]
     #[arg(long, value_name = "DIR", requires = "ssd_at")]

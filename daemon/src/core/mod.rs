@@ -35,6 +35,7 @@ mod rename;
 mod repairs;
 mod replaced;
 pub mod request;
+mod resize;
 pub mod rights;
 mod round;
 mod settle;
@@ -53,12 +54,13 @@ use failure::Failure;
 pub use fill::FillReport;
 use gnstor_proto::placement;
 use gnstor_proto::slba::{ClientId, Vid};
-use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::status::{GrpcCode, NOT_SERVING_YET, Refusal};
 pub use holders::{Holder, WriteLease};
 pub use listing::{PAGE_MOST, Page};
 pub use rename::{Label, Rename};
 pub use repairs::RepairView;
 use request::Request;
+pub use resize::Resize;
 use rights::Caller;
 pub use settle::{SettleOf, SettleReport};
 pub use shrink::{Add, Found, LostBlocks, MapChange, Salvageable};
@@ -225,7 +227,7 @@ impl Core {
             Phase::Serving => self.dispatch(now, ticket, request),
             Phase::Starting(start) => {
                 let message = format!(
-                    "the daemon is not serving yet: it waits for {}; try again later",
+                    "{NOT_SERVING_YET}: it waits for {}; try again later",
                     start.waits_for(&self.members)
                 );
                 self.fail(ticket, GrpcCode::Unavailable, message);

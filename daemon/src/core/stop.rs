@@ -3,7 +3,7 @@
 
 use super::failure::Failure;
 use super::{Core, Effect, Phase, Stop};
-use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::status::{DEPOSED, GrpcCode, Refusal};
 
 impl Core {
     /// Answers every request and does nothing more. Nothing is undone: the next daemon finds the state on
@@ -25,8 +25,7 @@ impl Core {
     pub(super) fn depose(&mut self, ssd: u16, how: &str) {
         let term = self.term.number();
         self.stop(Stop::Deposed(format!(
-            "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
-             connect to the newer one"
+            "{DEPOSED} (SSD {ssd} {how}, and this daemon's term is {term}): connect to the newer one"
         )));
     }
 }
