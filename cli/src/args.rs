@@ -115,7 +115,7 @@ pub enum Command {
         )
     )]
     Ssd(SsdArgs),
-    /// Create, list, show, rename, label and delete volumes of a running array
+    /// Create, list, show, share, rename, label, resize and delete volumes of a running array
     #[command(
         after_help = concat!(
             "Examples:\n",

@@ -68,6 +68,11 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
         }
         VolumeCommand::Rename { name, new_name, array } => rename(array, name, new_name)?,
         VolumeCommand::Label { name, labels, remove, array } => label(array, name, labels, remove)?,
+        VolumeCommand::Resize { name, size, array } => {
+            limits::volume_name(name)?;
+            let volume = array.manager()?.resize(name, *size)?;
+            if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
+        }
         VolumeCommand::Delete(args) => delete(args)?,
     }
     Ok(())

@@ -68,6 +68,17 @@ impl Manager {
         Ok(self.rpc.wait_again("the new labels of a volume", label)?.into())
     }
 
+    /// Gives a volume more capacity. A client that has it open knows that when it opens the volume again.
+    ///
+    /// # Errors
+    /// The daemon's: there is no such volume, it has more than that, there is no room, the caller may not.
+    pub fn resize(&self, name: &str, capacity_bytes: u64) -> Result<VolumeInfo, Error> {
+        let request = grpc::ResizeRequest { name: name.into(), capacity_bytes };
+        // A volume that has this capacity keeps it.
+        let resize = || async { self.rpc.volumes().resize(request.clone()).await };
+        Ok(self.rpc.wait_again("the new capacity of a volume", resize)?.into())
+    }
+
     /// What clients have open of one volume, or of all volumes to which the caller has the admin right.
     ///
     /// # Errors
@@ -101,11 +112,17 @@ impl Manager {
     /// # Errors
     /// The daemon's: there is none, or another client writes to it.
     pub fn delete_ending(&self, name: &str, force: bool) -> Result<Vec<LeaseInfo>, Error> {
+        // A late request, or one that is repeated at the next daemon, must not delete a later volume of the
+        // name.
+        let find = || async { self.rpc.volumes().get(grpc::GetRequest { name: name.into() }).await };
+        let grpc::Volume { vid, generation, .. } = self.rpc.wait_again("a volume's entry", find)?;
         let request = grpc::DeleteRequest {
             name: name.into(),
             client_id: self.id.get().into(),
             request_id: request_id(),
             force,
+            vid,
+            generation,
         };
         let delete = || async { self.rpc.volumes().delete(request.clone()).await };
         let ended = self.rpc.wait_again("the end of a volume", delete)?.ended;

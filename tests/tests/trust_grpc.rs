@@ -209,7 +209,8 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     is(volumes.list(ListRequest::default()).await.map(drop), &[Code::Unauthenticated]);
     let foreign = KeepRequest { client_id: foreign };
     is(fleet.keep(signed(who, foreign)).await.map(drop), &[Code::PermissionDenied]);
-    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false };
+    let delete =
+        DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false, ..Default::default() };
     is(volumes.delete(signed("ben", delete)).await.map(drop), &[Code::PermissionDenied]);
     is(volumes.get(signed(who, GetRequest { name: "none".into() })).await.map(drop), &[Code::NotFound]);
     let empty = CreateRequest { name: "x".into(), client_id: id, ..Default::default() };

@@ -149,6 +149,18 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Give a volume more capacity; it cannot be made smaller
+    #[command(after_help = "Example:\n  gnstor volume resize corpus --size 2GiB")]
+    Resize {
+        /// Name.
+        name: String,
+        /// The new capacity, such as 2GiB; programs that have it open see it when they open it again
+        #[arg(long, value_parser = parse_capacity, value_name = "SIZE")]
+        size: u64,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Delete volumes; their data is unreadable at once
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -161,7 +173,7 @@ pub enum RightArg {
     Read,
     /// Write
     Write,
-    /// Delete, rename, label, share and revoke, also leases
+    /// Delete, rename, label, resize, share and revoke, also leases
     Admin,
 }
 

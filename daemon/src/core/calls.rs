@@ -8,6 +8,7 @@ mod opens;
 use super::failure::Failure;
 use super::rename::{Label, Rename};
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
+use super::resize::Resize;
 use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, SHARES, Ticket};
@@ -85,8 +86,8 @@ impl Core {
                     self.reply(ticket, Ok(Reply::Volume(view)));
                 }
             }
-            Request::Delete { name, client, request_id, force } => {
-                self.delete(Call { now, ticket, name: &name, client }, request_id, force);
+            Request::Delete { name, client, request_id, force, only } => {
+                self.delete(Call { now, ticket, name: &name, client }, request_id, (force, only));
             }
             Request::Open { name, client, rights, follows_drains } => {
                 self.open(Call { now, ticket, name: &name, client }, rights, follows_drains);
@@ -101,6 +102,7 @@ impl Core {
             Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Rename(request) => self.rename(now, ticket, &request),
             Request::Label(request) => self.label(now, ticket, &request),
+            Request::Resize(request) => self.resize(now, ticket, &request),
             Request::ListLeases { name, page } => {
                 let listed = self.list_leases(now, caller, name.as_ref(), page);
                 self.reply(ticket, listed);
@@ -168,6 +170,14 @@ impl Core {
                 return Err(Failure::new(PermissionDenied, message));
             }
             Request::Create(create) => (Some(create.client), None, None),
+            Request::Resize(resize) if !caller.creator => {
+                let message = format!(
+                    "{:?} may not resize volume {}: that takes room, as creating one does, and the daemon lists \
+                     who may (gnstor up --creators)",
+                    caller.name, resize.name
+                );
+                return Err(Failure::new(PermissionDenied, message));
+            }
             Request::Get { name } => (None, Some(name), Some(Right::Read)),
             Request::Delete { name, client, .. } => (Some(*client), Some(name), Some(Right::Admin)),
             Request::Open { name, client, rights: Rights::Read, .. } => {
@@ -181,6 +191,7 @@ impl Core {
             | Request::Revoke { name, .. }
             | Request::Rename(Rename { name, .. })
             | Request::Label(Label { name, .. })
+            | Request::Resize(Resize { name, .. })
             | Request::ListLeases { name: Some(name), .. }
             | Request::RevokeLease { name, .. } => (None, Some(name), Some(Right::Admin)),
             Request::Publish(publish) => return self.may_publish(caller, publish),
@@ -288,7 +299,7 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    fn delete(&mut self, call: Call<'_>, id: Option<RequestId>, force: bool) {
+    fn delete(&mut self, call: Call<'_>, id: Option<RequestId>, (force, only): (bool, Option<(Vid, u32)>)) {
         let Call { now, ticket, name, client } = call;
         let done =
             id.and_then(|id| self.tombstones.find(now, id)).is_some_and(|entry| entry.name == name.as_str());
@@ -296,6 +307,13 @@ impl Core {
             return self.reply(ticket, Ok(Reply::Ended(Vec::new())));
         }
         let known = self.names.get(name.as_str()).map(|vid| (*vid, self.volumes[vid].entry.generation));
+        if let Some((vid, generation)) = only.filter(|only| known != Some(*only)) {
+            let is_there = self.volumes.get(&vid).is_some_and(|v| v.entry.generation == generation);
+            return match is_there {
+                true => self.not_found(ticket, name),
+                false => self.reply(ticket, Ok(Reply::Ended(Vec::new()))),
+            };
+        }
         match id.and_then(|id| self.idle_deletes.find(now, id, name.as_str())) {
             Some(None) => return self.not_found(ticket, name),
             Some(life) if life != known => return self.reply(ticket, Ok(Reply::Ended(Vec::new()))),

@@ -84,14 +84,14 @@ impl Capacity {
 
     /// This array with the volumes of the previous map. Stripes that were counted under that one are not
     /// counted again.
-    pub(super) fn with<'a>(
+    pub(super) fn with(
         mut self,
-        volumes: impl Iterator<Item = &'a VolumeEntry>,
+        volumes: impl Iterator<Item = VolumeEntry>,
         previous: Option<&Self>,
     ) -> Self {
         for entry in volumes {
             let known = previous.and_then(|previous| previous.volumes.get(&entry.vid)?.stripes.as_ref());
-            self.reserve_by(entry, known);
+            self.reserve_by(&entry, known);
         }
         self
     }
@@ -111,6 +111,21 @@ impl Capacity {
             self.ssds[usize::from(ssd)].reserved += blocks;
         }
         self.volumes.insert(entry.vid, Reserved { on_ssds, stripes });
+    }
+
+    /// Reserves the blocks of a volume that had `before` blocks and gets those of the entry.
+    ///
+    /// # Errors
+    /// They do not fit, and nothing changes. The largest number of blocks that the volume can have.
+    pub(super) fn grow(&mut self, entry: &VolumeEntry, before: u64) -> Result<(), u64> {
+        self.release(entry.vid);
+        if self.fits(Layout::of(entry), entry.capacity_blocks) {
+            self.reserve(entry);
+            return Ok(());
+        }
+        let largest = self.largest(Layout::of(entry));
+        self.reserve(&VolumeEntry { capacity_blocks: before, ..entry.clone() });
+        Err(largest)
     }
 
     /// Frees the blocks that a volume reserves.

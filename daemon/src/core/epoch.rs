@@ -149,7 +149,7 @@ impl Epoch {
 impl Core {
     /// What all volumes reserve under this map.
     pub(super) fn capacity_under(&self, map: AnyMap) -> Capacity {
-        let entries = self.volumes.values().map(|volume| &volume.entry);
+        let entries = self.volumes.values().map(|volume| volume.grown(volume.entry.clone()));
         Capacity::new(map, self.members.blocks()).with(entries, self.capacity.as_ref())
     }
 

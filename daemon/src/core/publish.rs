@@ -93,6 +93,7 @@ impl Core {
             }
             Request::Rename(rename) => named(&rename.name).chain(named(&rename.new_name)).collect(),
             Request::Label(label) => named(&label.name).collect(),
+            Request::Resize(resize) => named(&resize.name).collect(),
             Request::Delete { name, .. }
             | Request::Open { name, .. }
             | Request::Renew { name, .. }

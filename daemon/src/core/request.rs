@@ -6,6 +6,7 @@
 use crate::core::failure::Failure;
 use crate::core::listing::Page;
 use crate::core::rename::{Label, Rename};
+use crate::core::resize::Resize;
 use crate::core::rights::{OWNER_PREFIX, Right};
 use crate::core::shrink::Add;
 use gnstor_proto::labels::REPLACES;
@@ -133,6 +134,8 @@ pub enum Request {
         client: ClientId,
         request_id: Option<RequestId>,
         force: bool,
+        /// Id and generation: delete this volume only. `None`: the volume that has the name.
+        only: Option<(Vid, u32)>,
     },
     Open {
         name: VolumeName,
@@ -168,6 +171,8 @@ pub enum Request {
     Publish(Publish),
     Rename(Rename),
     Label(Label),
+    /// Gives a volume more blocks.
+    Resize(Resize),
     ListLeases {
         name: Option<VolumeName>,
         page: Page,
@@ -227,6 +232,20 @@ pub fn client_id(raw: u32) -> Result<ClientId, Failure> {
             ClientId::MAX
         ))
     })
+}
+
+/// The volume that a Delete means: its id and generation. Zeros: the one that has the name.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for an id that no volume can have, or for one of the two alone.
+pub fn only(vid: u32, generation: u32) -> Result<Option<(Vid, u32)>, Failure> {
+    match (u16::try_from(vid).ok().and_then(Vid::new), vid, generation) {
+        (_, 0, 0) => Ok(None),
+        (Some(vid), _, 1..) => Ok(Some((vid, generation))),
+        (Some(_) | None, ..) => Err(invalid(format!(
+            "volume id {vid} with generation {generation} is not valid: use both as Get gave them, or neither"
+        ))),
+    }
 }
 
 /// The capacity in blocks.

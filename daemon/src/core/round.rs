@@ -242,6 +242,7 @@ impl Core {
             | Then::Revoked
             | Then::Published
             | Then::Renamed
+            | Then::Resized
             | Then::LeaseRevoked => (entry.clone(), "is repeated until it is on every SSD"),
         };
         let failure = Failure::new(
@@ -338,7 +339,7 @@ fn answer_of(then: Then, volume: VolumeEntry, lease_ms: u32, ended: Vec<Holder>)
         Then::Renewed => Reply::Renewed { lease_ms },
         Then::Released { .. } => Reply::Done,
         Then::LeaseRevoked => Reply::Ended(ended),
-        Then::Shared | Then::Revoked | Then::Published | Then::Renamed | Then::Labelled => {
+        Then::Shared | Then::Revoked | Then::Published | Then::Renamed | Then::Resized | Then::Labelled => {
             Reply::Volume(volume)
         }
     }

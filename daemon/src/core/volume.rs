@@ -66,6 +66,7 @@ pub(super) enum Then {
     Published,
     Renamed,
     Labelled,
+    Resized,
     /// The opens of a client end, although it did not ask for that.
     LeaseRevoked,
 }
@@ -157,6 +158,8 @@ pub(super) struct Volume {
     pub(super) queue: VecDeque<(Ticket, Request)>,
     /// The highest lease epoch that an SSD has from a grant of an earlier daemon to no other SSD.
     pub(super) spent: u32,
+    /// The most blocks that an SSD may have for the volume: after a Resize that is not on all of them.
+    pub(super) most_blocks: u64,
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
     pub(super) retry: Option<Retry>,
@@ -192,6 +195,7 @@ impl Volume {
         Self {
             last_version: entry.version,
             writers: entry.writer.into_iter().collect(),
+            most_blocks: entry.capacity_blocks,
             entry,
             stage,
             successor: None,
@@ -257,7 +261,7 @@ impl Volume {
     /// entry. So a change that is no renewal carries only the rest of the lease, and does not lengthen it. A
     /// rest that is too short for an SSD ends here, and so does a lease that has run out.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
-        let mut entry = VolumeEntry { term, ..self.view(now) };
+        let mut entry = VolumeEntry { term, ..self.grown(self.view(now)) };
         entry.lease_ms = match (entry.writer, self.lease) {
             (Some(_), Some(lease)) => {
                 u32::try_from(lease.promised_until.saturating_sub(now)).unwrap_or(u32::MAX)
@@ -265,6 +269,11 @@ impl Volume {
             _ => 0,
         };
         VolumeEntry { lease_ms: rest_of_lease(entry.lease_ms), ..entry }
+    }
+
+    /// The entry with all blocks that some SSD may have for the volume. No SSD takes an entry with fewer.
+    pub(super) fn grown(&self, entry: VolumeEntry) -> VolumeEntry {
+        VolumeEntry { capacity_blocks: entry.capacity_blocks.max(self.most_blocks), ..entry }
     }
 
     /// Makes an entry that was put on the SSDs the volume's state. `granted` says that its lease is a new

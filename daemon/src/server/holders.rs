@@ -3,8 +3,10 @@
 
 use crate::core::failure::Failure;
 use crate::core::request::{self, Request, VolumeName};
-use crate::core::{Holder, Label, Page, Rename};
-use gnstor_proto::grpc::{LabelRequest, Lease, ListLeasesRequest, RenameRequest, RevokeLeaseRequest, Rights};
+use crate::core::{Holder, Label, Page, Rename, Resize};
+use gnstor_proto::grpc::{
+    LabelRequest, Lease, ListLeasesRequest, RenameRequest, ResizeRequest, RevokeLeaseRequest, Rights,
+};
 
 pub(super) fn rename(message: &RenameRequest) -> Result<Request, Failure> {
     Ok(Request::Rename(Rename {
@@ -18,6 +20,13 @@ pub(super) fn label(message: LabelRequest) -> Result<Request, Failure> {
     let name = VolumeName::new(&message.name)?;
     let set = request::labels(message.set.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
     Label::new(name, set, message.remove).map(Request::Label)
+}
+
+pub(super) fn resize(message: &ResizeRequest) -> Result<Request, Failure> {
+    Ok(Request::Resize(Resize {
+        name: VolumeName::new(&message.name)?,
+        capacity_blocks: request::capacity_blocks(message.capacity_bytes)?,
+    }))
 }
 
 pub(super) fn leases(message: &ListLeasesRequest) -> Result<Request, Failure> {

@@ -36,6 +36,7 @@ pub(super) fn delete(message: &DeleteRequest) -> Result<Request, Failure> {
         client: request::client_id(message.client_id)?,
         request_id: request::request_id(&message.request_id)?,
         force: message.force,
+        only: request::only(message.vid, message.generation)?,
     })
 }
 

@@ -5,7 +5,7 @@ use super::accept::Connection;
 use super::access::Access;
 use super::answers::Weight;
 use super::config::DaemonConfig;
-use super::holders::{held, label, leases, rename, revoke_lease};
+use super::holders::{held, label, leases, rename, resize, revoke_lease};
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
 use super::runtime::{Absent, Conditions, Ends, InUse, Input, Listed};
 use crate::core::failure::Failure;
@@ -21,7 +21,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, DeleteResponse, GetRequest, LabelRequest, ListLeasesRequest,
     ListLeasesResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest,
     RegisterResponse, ReleaseRequest, ReleaseResponse, RenameRequest, RenewRequest, RenewResponse,
-    RevokeLeaseRequest, RevokeLeaseResponse, RevokeRequest, ShareRequest, Ssd, Volume,
+    ResizeRequest, RevokeLeaseRequest, RevokeLeaseResponse, RevokeRequest, ShareRequest, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use std::sync::Arc;
@@ -323,6 +323,13 @@ impl Volumes for Service {
 
     async fn label(&self, call: tonic::Request<LabelRequest>) -> Answered<Volume> {
         match self.ask("Label", call, label).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn resize(&self, call: tonic::Request<ResizeRequest>) -> Answered<Volume> {
+        match self.ask("Resize", call, |message| resize(&message)).await? {
             Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }

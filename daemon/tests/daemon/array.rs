@@ -229,8 +229,9 @@ impl SimSsd {
         if entry.version <= old.version {
             return Err(Refusal::StaleVersion);
         }
-        let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
-        if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
+        let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor);
+        let shrinks = entry.capacity_blocks < old.capacity_blocks;
+        if fixed(&entry) != fixed(old) || shrinks || entry.lease_epoch < old.lease_epoch || entry.deleting {
             return Err(Refusal::InvalidField);
         }
         if matches!(self.map, Some(AnyMap::Three(_))) {

@@ -285,7 +285,7 @@ pub(crate) fn create(text: &str) -> Request {
 }
 
 pub(crate) fn delete(text: &str, who: u16) -> Request {
-    Request::Delete { name: name(text), client: client(who), request_id: None, force: false }
+    Request::Delete { name: name(text), client: client(who), request_id: None, force: false, only: None }
 }
 
 pub(crate) fn read(text: &str, who: u16) -> Request {

@@ -58,6 +58,7 @@ fn an_array_of_format_2_is_converted_by_the_next_daemon() {
                 client: crate::bench::client(1),
                 request_id: None,
                 force: false,
+                only: None,
             })
             .unwrap();
         bench.run_for(1_000);

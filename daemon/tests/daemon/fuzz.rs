@@ -82,8 +82,14 @@ fn good() -> Vec<Vec<u8>> {
         create.encode_to_vec(),
         ListRequest::default().encode_to_vec(),
         GetRequest { name: name.clone() }.encode_to_vec(),
-        DeleteRequest { name: name.clone(), client_id, request_id: vec![8; 16], force: false }
-            .encode_to_vec(),
+        DeleteRequest {
+            name: name.clone(),
+            client_id,
+            request_id: vec![8; 16],
+            force: false,
+            ..Default::default()
+        }
+        .encode_to_vec(),
         open.encode_to_vec(),
         RenewRequest {
             name: name.clone(),
@@ -265,6 +271,7 @@ async fn honest(daemon: &Daemon, seed: u64) {
         .release(ReleaseRequest { name: name.clone(), client_id: id, ..Default::default() })
         .await
         .unwrap();
-    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false };
+    let delete =
+        DeleteRequest { name, client_id: id, request_id: Vec::new(), force: false, ..Default::default() };
     volumes.delete(delete).await.unwrap();
 }

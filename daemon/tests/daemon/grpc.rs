@@ -125,8 +125,13 @@ impl Client {
     }
 
     async fn delete(&mut self, name: &str, client_id: u32, request_id: &[u8]) -> Result<(), Status> {
-        let request =
-            DeleteRequest { name: name.into(), client_id, request_id: request_id.into(), force: false };
+        let request = DeleteRequest {
+            name: name.into(),
+            client_id,
+            request_id: request_id.into(),
+            force: false,
+            ..Default::default()
+        };
         self.volumes.delete(request).await.map(drop)
     }
 }

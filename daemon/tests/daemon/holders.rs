@@ -18,7 +18,7 @@ pub(crate) fn revoke_lease(text: &str, who: u16) -> Request {
 }
 
 pub(crate) fn delete_all_the_same(text: &str, who: u16) -> Request {
-    Request::Delete { name: name(text), client: client(who), request_id: None, force: true }
+    Request::Delete { name: name(text), client: client(who), request_id: None, force: true, only: None }
 }
 
 fn leases(text: Option<&str>) -> Request {
@@ -147,7 +147,7 @@ fn a_volume_is_deleted_under_its_writer_by_force_only_and_the_caller_is_told_of_
     assert_eq!(bench.array.agreed(), before);
     let id = Some([7; 16]);
     let Request::Delete { name, client, .. } = delete("v", 6) else { unreachable!("it deletes") };
-    let request = Request::Delete { name, client, request_id: id, force: true };
+    let request = Request::Delete { name, client, request_id: id, force: true, only: None };
     let outcome = bench.ask(request.clone());
     assert_eq!(short(ended(&outcome)), [(5, Some(1)), (7, None)], "but for the caller's own client");
     assert!(bench.array.agreed().is_empty());

@@ -3,11 +3,13 @@
 //! answered.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, client, config, create, create_with, created, delete, name};
+use crate::bench::{Bench, client, config, create, create_with, created, delete, name, refused};
 use crate::deadline::{Deadline, LIMIT};
+use crate::rename::rename;
 use crate::shrink::three;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, Reply};
+use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 
 /// More than a page of tombstones.
@@ -24,7 +26,7 @@ fn starts(array: &SimArray, now: u64, config: CoreConfig) -> Bench {
 fn numbered(text: &str, number: u32) -> Request {
     let mut id = [9; 16];
     id[..4].copy_from_slice(&number.to_le_bytes());
-    Request::Delete { name: name(text), client: client(1), request_id: Some(id), force: false }
+    Request::Delete { name: name(text), client: client(1), request_id: Some(id), force: false, only: None }
 }
 
 /// A Create with the request id of this number.
@@ -89,5 +91,45 @@ fn a_delete_that_an_earlier_daemon_carried_out_deletes_no_later_volume() {
         }
         second.ask(numbered("a", MANY)).unwrap();
         assert!(second.list().is_empty(), "a new one deletes it");
+    }
+}
+
+/// A Delete that names a volume by id and generation may come late, also to a daemon that has not heard of it
+/// before.
+#[test]
+fn a_delete_that_names_its_volume_deletes_no_other_one() {
+    let _deadline = Deadline::after(LIMIT);
+    for config in [config(), three()] {
+        let array = SimArray::new(3);
+        let mut first = starts(&array, 0, config);
+        let life = |of: &VolumeEntry| (of.vid, of.generation);
+        let of = |text: &str, id: u8, only: (_, u32)| Request::Delete {
+            name: name(text),
+            client: client(1),
+            request_id: Some([id; 16]),
+            force: false,
+            only: Some(only),
+        };
+        let ended = Ok(Reply::Ended(vec![]));
+        let a = life(&created(first.ask(create("a"))));
+        refused(&first.ask(of("b", 1, a)), GrpcCode::NotFound, &["there is no volume \"b\""]);
+        first.ask(rename("a", "b", None)).unwrap();
+        refused(&first.ask(of("a", 2, a)), GrpcCode::NotFound, &["there is no volume \"a\""]);
+        assert_eq!(first.list().len(), 1);
+        // Another call deletes the volume first.
+        first.ask(delete("b", 1)).unwrap();
+        let later = life(&created(first.ask(create("b"))));
+        assert_ne!(later, a);
+        assert_eq!(first.ask(of("b", 3, a)), ended);
+        let now = first.now;
+        drop(first);
+        let mut second = starts(&array, now, config);
+        for id in 1..5 {
+            assert_eq!(second.ask(of("b", id, a)), ended, "{id}");
+        }
+        assert_eq!(second.list().len(), 1, "the later volume is still there");
+        assert_eq!(second.ask(of("b", 5, later)), ended);
+        assert!(second.list().is_empty());
+        assert_eq!(second.ask(of("b", 5, later)), ended, "once more");
     }
 }

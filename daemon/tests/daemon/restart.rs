@@ -181,8 +181,13 @@ fn retries_are_known_after_a_restart() {
     let mut first = Bench::start(&array, 0);
     let a = created(first.ask(create_with("a", 1, Some([1; 16]))));
     first.ask(create("b")).unwrap();
-    let request =
-        Request::Delete { name: name("b"), client: client(1), request_id: Some([2; 16]), force: false };
+    let request = Request::Delete {
+        name: name("b"),
+        client: client(1),
+        request_id: Some([2; 16]),
+        force: false,
+        only: None,
+    };
     first.ask(request.clone()).unwrap();
     let mut second = Bench::start(&array, 0);
     assert_eq!(created(second.ask(create_with("a", 1, Some([1; 16])))), a);

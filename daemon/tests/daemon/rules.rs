@@ -111,8 +111,13 @@ fn a_retried_delete_does_not_delete_the_next_volume_of_that_name() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
-    let request =
-        Request::Delete { name: name("a"), client: client(1), request_id: Some([9; 16]), force: false };
+    let request = Request::Delete {
+        name: name("a"),
+        client: client(1),
+        request_id: Some([9; 16]),
+        force: false,
+        only: None,
+    };
     assert_eq!(bench.ask(request.clone()), Ok(Reply::Ended(vec![])));
     assert_eq!(bench.ask(request.clone()), Ok(Reply::Ended(vec![])));
     let second = created(bench.ask(create("a")));
@@ -132,6 +137,7 @@ fn a_delete_that_deleted_nothing_itself_deletes_no_later_volume_when_it_is_repea
         client: client(1),
         request_id: Some([id; 16]),
         force: false,
+        only: None,
     };
     refused(&bench.ask(delete(1)), GrpcCode::NotFound, &["\"a\""]);
     bench.ask(create("a")).unwrap();

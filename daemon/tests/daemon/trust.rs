@@ -141,7 +141,13 @@ impl Client {
     }
 
     async fn delete(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        let wish = DeleteRequest { name: name.into(), client_id, request_id: Vec::new(), force: false };
+        let wish = DeleteRequest {
+            name: name.into(),
+            client_id,
+            request_id: Vec::new(),
+            force: false,
+            ..Default::default()
+        };
         self.volumes.delete(self.sign(wish)).await.map(drop)
     }
 

@@ -64,7 +64,13 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
         let release =
             ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true, lease_epoch: None };
         let _ = volumes.release(signed(drawn, release)).await;
-        let delete = DeleteRequest { name: name.clone(), client_id, request_id: Vec::new(), force: false };
+        let delete = DeleteRequest {
+            name: name.clone(),
+            client_id,
+            request_id: Vec::new(),
+            force: false,
+            ..Default::default()
+        };
         let _ = volumes.delete(signed(drawn, delete)).await;
         let share = ShareRequest { name: name.clone(), principal: "ben".into(), right: 3 };
         let _ = volumes.share(signed(drawn, share)).await;

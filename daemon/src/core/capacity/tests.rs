@@ -171,14 +171,14 @@ fn a_count_by_stripes_is_a_count_by_chunks_however_many_groups_there_are() {
 fn the_next_map_gives_volumes_the_blocks_that_a_new_count_gives() {
     let _deadline = Deadline::after(LIMIT);
     let volumes: Vec<_> = (1..20).map(|vid| entry(vid, 3_000 + u64::from(vid), 2)).collect();
-    let before = array(equal(4), 1 << 20).with(volumes.iter(), None);
+    let before = array(equal(4), 1 << 20).with(volumes.iter().cloned(), None);
     let (next, other) = (equal(4).without(1), FleetMap::equal(4, 512, 7, 1).unwrap());
     // A volume whose id has another size by now is counted anew.
     let grown: Vec<_> =
         volumes.iter().cloned().map(|entry| VolumeEntry { capacity_blocks: 9_000, ..entry }).collect();
     for (map, volumes) in [(&next, &volumes), (&other, &volumes), (&next, &grown)] {
-        let known = array(map.clone(), 1 << 20).with(volumes.iter(), Some(&before));
-        let anew = array(map.clone(), 1 << 20).with(volumes.iter(), None);
+        let known = array(map.clone(), 1 << 20).with(volumes.iter().cloned(), Some(&before));
+        let anew = array(map.clone(), 1 << 20).with(volumes.iter().cloned(), None);
         assert_eq!(known.ssds(), anew.ssds());
     }
 }
@@ -191,13 +191,13 @@ fn many_volumes_of_four_million_chunks_delay_neither_a_create_nor_a_map() {
     let _deadline = Deadline::after(LIMIT);
     let volumes: Vec<_> = (1..=VOLUMES).map(|vid| entry(vid, EXACT_CHUNKS, 0)).collect();
     let begun = std::time::Instant::now();
-    let mut before = array(equal(4), 1 << 40).with(volumes.iter(), None);
+    let mut before = array(equal(4), 1 << 40).with(volumes.iter().cloned(), None);
     let created = begun.elapsed();
     let layout = Layout { chunk_shift: 0, ..layout(VOLUMES + 1, 2) };
     assert!(before.fits(layout, EXACT_CHUNKS));
     let fits = begun.elapsed() - created;
     for lost in 0..3 {
-        before = array(equal(4).without(lost), 1 << 40).with(volumes.iter(), Some(&before));
+        before = array(equal(4).without(lost), 1 << 40).with(volumes.iter().cloned(), Some(&before));
     }
     let maps = begun.elapsed() - created - fits;
     println!(

@@ -14,6 +14,7 @@ impl Core {
     pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let (mut dead, mut late, mut marked) = (Vec::new(), Vec::new(), Vec::new());
+        let mut grown = Vec::new();
         for (&vid, volume) in &mut self.volumes {
             let held = table.get(&vid).filter(|entry| !entry.deleting);
             // An SSD that was away at the start may have a version that no other SSD has.
@@ -23,6 +24,10 @@ impl Core {
                     marked.push(vid);
                 } else if old.lease_epoch != DELETE_MARK {
                     volume.spent = volume.spent.max(old.lease_epoch);
+                    if old.capacity_blocks > volume.most_blocks {
+                        volume.most_blocks = old.capacity_blocks;
+                        grown.push(volume.grown(volume.entry.clone()));
+                    }
                 }
             }
             volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
@@ -56,6 +61,9 @@ impl Core {
                 volume.retry = Some(Retry { at: now, wait_ms: self.config.retry_ms });
                 due.push(vid);
             }
+        }
+        if let Some(capacity) = &mut self.capacity {
+            grown.iter().for_each(|entry| capacity.reserve(entry));
         }
         let (unknown, strange) = self.unknown(ssd, table);
         dead.extend(unknown);
