@@ -6,7 +6,7 @@
 //!       ^                                                                            |
 //!       '------------------ a newer daemon has taken over, or the start failed ------'
 //! ```
-//! Terms decide who leads, so two daemons that take over at once do no harm: the SSDs refuse the one with the
+//! Terms decide who leads, so two daemons that take over at once do no harm. The SSDs refuse the one with the
 //! lower term, and it stands by again.
 
 use crate::args::UpArgs;

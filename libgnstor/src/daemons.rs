@@ -27,8 +27,8 @@ const TAKES_OVER: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one address.
 const DIAL: Duration = Duration::from_secs(1);
-/// Where another daemon may take over, a connection on which nothing comes for so long is asked for a sign of
-/// life, and is given up after the same time.
+/// If nothing comes on a connection for so long, and another daemon may take over, the client asks for a sign
+/// of life. After the same time it gives the connection up.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The daemons of an array, and how to connect to the one that serves.

@@ -43,8 +43,7 @@ impl core::fmt::Display for Status {
     }
 }
 
-/// How the message of UNAVAILABLE begins where a daemon has not ended its start. Another daemon may have ended
-/// before it.
+/// How the message of UNAVAILABLE begins where a daemon has not ended its start.
 pub const NOT_SERVING_YET: &str = "the daemon is not serving yet";
 
 /// How the message of a daemon begins that another one has replaced.

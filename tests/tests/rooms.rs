@@ -70,6 +70,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "libgnstor",
     "proto",
     "sim",
+    "tests/chaos",
 ];
 
 /// The module of a room that holds its state.

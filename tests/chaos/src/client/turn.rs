@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Turns: a volume is opened, some calls are made, and it is given back.
+
+use super::record::Recorder;
+use crate::block::{BLOCK, Life, Stamp, bytes_of, found_in, life_of};
+use crate::dice::Dice;
+use crate::history::{Call, Outcome};
+use gnstor_proto::placement::{AnyMap, Rows as _};
+use libgnstor::{Client, CreateOptions, Error, File, NOT_FOUND, Rights, VolumeInfo};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Volumes of the array: writers contend for them.
+pub(super) const VOLUMES: u64 = 3;
+/// Blocks of a volume, of which each turn uses one chunk more than others.
+pub(super) const BLOCKS: u32 = 128;
+/// Blocks of a chunk.
+const CHUNK: u32 = 16;
+/// Most blocks of a call. It may cross the border of a chunk.
+const MOST: u64 = 9;
+/// Length of a write lease.
+const LEASE: Duration = Duration::from_secs(4);
+const WRITERS: u64 = 3;
+
+pub(super) struct Turns {
+    pub(super) recorder: Recorder,
+    dice: Dice,
+    writer: Option<u32>,
+}
+
+/// The last epoch that took a place from an SSD.
+pub(super) fn shrunk(map: &AnyMap) -> u64 {
+    match map {
+        AnyMap::Three(map) => map.ssds.iter().map(|ssd| ssd.shrunk_at).max().unwrap_or(0),
+        AnyMap::Two(_) => 0,
+    }
+}
+
+pub(super) fn name_of(volume: u64) -> String {
+    format!("v{volume}")
+}
+
+pub(super) fn opened(info: &VolumeInfo, writes: bool) -> Outcome {
+    Outcome::Opened(life_of(info.vid, info.generation), if writes { info.lease_epoch } else { 0 })
+}
+
+/// What a client that had this error must do: a client whose I/O timed out is of no use any more.
+fn is_of_use(error: &Error) -> bool {
+    !matches!(error, Error::AfterTimeout | Error::Node(_))
+}
+
+impl Turns {
+    pub(super) fn new(recorder: Recorder, dice: Dice, writer: Option<u32>) -> Self {
+        Self { recorder, dice, writer }
+    }
+
+    /// One turn. False: the client must connect anew.
+    pub(super) fn turn(&mut self, client: &Arc<Client>, mut is_told: impl FnMut() -> bool) -> bool {
+        let volume = self.dice.within(0, VOLUMES);
+        let writes = self.writer.is_some() && !self.dice.once_in(4);
+        let file = match self.open(client, volume, writes) {
+            Ok(file) => file,
+            Err(why) => {
+                self.make(client, volume, &why);
+                self.rest(20, 150);
+                return is_of_use(&why);
+            }
+        };
+        let life = life_of(file.info().vid, file.info().generation);
+        let (mut counter, mut is_good) = (0, true);
+        for _ in 0..self.dice.within(5, 60) {
+            if is_told() {
+                break;
+            }
+            let made = self.call(&file, life, writes, &mut counter);
+            self.rest(1, 12);
+            let Err(why) = made else { continue };
+            is_good = is_of_use(&why);
+            if !is_good || matches!(why, Error::LeaseLost { .. }) || self.dice.once_in(2) {
+                break;
+            }
+        }
+        let lease = if writes { file.info().lease_epoch } else { 0 };
+        let release = move || {
+            drop(file);
+            Ok(())
+        };
+        let _ = self.recorder.call(Call::Release { life, lease }, release, |()| Outcome::Done);
+        if writes && is_good && volume % WRITERS == self.number() && self.dice.once_in(6) {
+            let name = name_of(volume);
+            let _ = self.recorder.call(Call::Delete { life }, || client.delete(&name), |()| Outcome::Done);
+        }
+        is_good
+    }
+
+    /// Number of the writer. Only one writer makes and deletes a volume, so it knows which one it deletes.
+    fn number(&self) -> u64 {
+        self.writer.map_or(WRITERS, u64::from)
+    }
+
+    fn open(&mut self, client: &Arc<Client>, volume: u64, writes: bool) -> Result<File, Error> {
+        let name = name_of(volume);
+        let rights = if writes { Rights::Write } else { Rights::Read };
+        let open = || client.open_for(&name, rights, if writes { LEASE } else { Duration::ZERO });
+        let call = Call::Open { name: name.clone(), writes };
+        self.recorder.call(call, open, |file| opened(file.info(), writes))
+    }
+
+    /// Makes a volume that is not there, where it is this writer's.
+    fn make(&mut self, client: &Arc<Client>, volume: u64, why: &Error) {
+        let is_missing = matches!(why, Error::Daemon(status) if status.code() == NOT_FOUND);
+        if !is_missing || volume % WRITERS != self.number() {
+            return;
+        }
+        let options = CreateOptions {
+            capacity_bytes: u64::from(BLOCKS) * BLOCK as u64,
+            replicas: if volume == 2 { 3 } else { 2 },
+            chunk_bytes: CHUNK * u32::try_from(BLOCK).expect("small"),
+            ..CreateOptions::default()
+        };
+        let name = name_of(volume);
+        let call = Call::Create { name: name.clone() };
+        let _ = self.recorder.call(call, || client.create(&name, &options), |info| opened(info, false));
+    }
+
+    fn call(&mut self, file: &File, life: Life, writes: bool, counter: &mut u64) -> Result<(), Error> {
+        let blocks = u32::try_from(self.dice.within(1, MOST)).expect("small");
+        // Half of the calls meet in the first blocks.
+        let end = if self.dice.once_in(2) { MOST * 2 } else { u64::from(BLOCKS) };
+        let block = u32::try_from(self.dice.within(0, end - u64::from(blocks) + 1)).expect("small");
+        let at = u64::from(block) * BLOCK as u64;
+        let recorder = &mut self.recorder;
+        if !writes || self.dice.once_in(3) {
+            let mut data = vec![0; blocks as usize * BLOCK];
+            let epoch = file.client().fleet_map().epoch();
+            let call = Call::Read { life, block, blocks, writer: writes, epoch };
+            let read = || {
+                file.read_at(at, &mut data)?;
+                Ok((data.chunks(BLOCK).map(found_in).collect(), shrunk(&file.client().fleet_map())))
+            };
+            let values = |(values, shrunk): &(Vec<_>, u64)| Outcome::Values(values.clone(), *shrunk);
+            return recorder.call(call, read, values).map(drop);
+        }
+        *counter += 1;
+        let stamp = Stamp(file.info().lease_epoch, *counter);
+        let writer = self.writer.unwrap_or(u32::MAX);
+        let data: Vec<u8> =
+            (block..block + blocks).flat_map(|at| bytes_of(life, at, stamp, writer)).collect();
+        let call = Call::Write { life, block, blocks, stamp };
+        recorder.call(call, || file.write_at(at, &data), |()| Outcome::Done)
+    }
+
+    fn rest(&mut self, least_ms: u64, most_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.dice.within(least_ms, most_ms)));
+    }
+}
