@@ -26,6 +26,7 @@ use gnstor_fabric::tcp::ClientTls;
 use ports::{Joining, TransportAddress, elsewhere, embedded};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where the SSDs of an array run.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct ArrayConfig {
     pub link: LinkConfig,
     /// Placement groups.
     pub groups: u32,
+    /// Time in which SSDs of other processes have to answer at the start ([`crate::PATIENCE`]).
+    pub patience: Duration,
     /// Format of a fresh array's fleet map.
     pub map_format: MapFormat,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
@@ -189,7 +192,10 @@ impl Array {
                 let at = TransportAddress { address: fabric_address, is_tls: tls.is_some() };
                 embedded(&handle, soft, at, abouts, &daemon)?
             }
-            Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
+            Ssds::At(addresses) => {
+                let ssds = (addresses.as_slice(), config.patience);
+                elsewhere(&handle, soft, ssds, &daemon, ssd_tls.as_ref())?
+            }
         };
         let mut settings = daemon_config(config, access, &ssds);
         if matches!(config.ssds, Ssds::At(_)) {

@@ -18,9 +18,9 @@ const STEP: Duration = Duration::from_secs(1);
 /// The SSD closes the queue of a daemon that sends nothing for so long. The daemon sends a keep-alive twice
 /// a second.
 const KATO: Duration = Duration::from_secs(15);
-/// How long the array waits at its start for an SSD that does not answer, and for one that answers "not
-/// ready".
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the array waits at its start for an SSD that does not answer, unless it is told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for an SSD that answers "not ready".
 const RECOVERY: Duration = Duration::from_secs(600);
 
 /// The connection to one SSD. Dropping it ends its link.
@@ -62,10 +62,12 @@ impl RemoteSsd {
     }
 
     /// Connects with an SSD that may be on its way up. `start` is when the array began to connect its SSDs:
-    /// all together wait for SSDs that are not there. `Ok(Err)`: it is not there, and may come later.
+    /// all together wait at most `patience` for SSDs that are not there. `Ok(Err)`: it is not there, and may
+    /// come later.
     pub(crate) fn connect_patiently(
         &mut self,
         start: Instant,
+        patience: Duration,
     ) -> Result<Result<HostQueue, AbsentQueue>, ChannelError> {
         loop {
             match self.try_connect() {
@@ -73,7 +75,7 @@ impl RemoteSsd {
                 Err(Why::Recovering) if start.elapsed() < RECOVERY => {
                     tracing::debug!(ssd = self.index, "it recovers");
                 }
-                Err(Why::Absent(why)) if start.elapsed() < PATIENCE => {
+                Err(Why::Absent(why)) if start.elapsed() < patience => {
                     tracing::debug!(ssd = self.index, why, "not yet");
                 }
                 Err(Why::Absent(cause)) => {

@@ -45,6 +45,7 @@ impl Target {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             fabric_listen: None,
             link,
+            patience: gnstor_array::PATIENCE,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             // The baselines send each command once. On a machine that keeps an engine waiting for longer than
             // a serving lease they would fail.

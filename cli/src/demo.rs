@@ -55,6 +55,7 @@ impl<'a> Cast<'a> {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             fabric_listen: None,
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
+            patience: gnstor_array::PATIENCE,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             map_format: MapFormat::default(),
             threads: args.engines.threads(),

@@ -2,33 +2,39 @@
 //! `gnstor up --standby-of`: several daemons for one array. One serves, and the others stand by.
 //!
 //! ```text
-//!   stands by --no other daemon serves for SILENT--> takes over: a higher term --> serves
+//!   stands by --no other daemon serves for a time--> takes over: a higher term --> serves
 //!       ^                                                                            |
-//!       '------------------ a newer daemon has taken over, or the start failed ------'
+//!       '------- rests ----- a newer daemon has taken over, or the start failed -----'
 //! ```
-//! Terms decide who leads, so two daemons that take over at once do no harm. The SSDs refuse the one with the
-//! lower term, and it stands by again.
+//! Terms decide who leads: the SSDs refuse the daemon with the lower term, and it stands by again. Two daemons
+//! that cannot reach each other, but reach the SSDs, would replace each other again and again. So each rests
+//! twice as long as the time before.
 
 use crate::args::UpArgs;
 use crate::files::readable;
 use gnstor_console::{CliError, Steps, outln, print_json};
 use libgnstor::{Credentials, Health, Probe};
 use serde::Serialize;
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Time without a daemon that serves, after which this one takes over.
 const SILENT: Duration = Duration::from_millis(700);
-/// Two daemons that stand by seldom begin at once: each adds some of this time.
-const SPREAD_MS: u64 = 300;
-/// A daemon that starts is waited for so long.
-const STARTS: Duration = Duration::from_secs(10);
+/// Where several stand by, they take over in the order of their addresses. So long each waits for those before
+/// it.
+const TURN: Duration = Duration::from_millis(1_500);
+/// A daemon that is there and does not say that it serves is waited for so long. It may be starting.
+const STARTS: Duration = Duration::from_millis(1_500);
 /// Interval of the questions, and the time for an answer.
 const LOOK: Duration = Duration::from_millis(100);
 const ANSWERS: Duration = Duration::from_millis(500);
-/// Pause after a start that failed.
+/// Time in which the SSDs have to answer where this daemon takes over. One may have died with the other daemon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after another daemon has taken over, or a start has failed. It doubles each time, up to the longest.
 const REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(60);
+/// A daemon that has served for so long rests shortly again.
+const SERVED: Duration = Duration::from_secs(120);
 
 #[derive(Serialize)]
 struct StandingBy<'a> {
@@ -70,32 +76,60 @@ pub(crate) fn run(
     steps: &Steps,
     mut serve: impl FnMut() -> Result<(), CliError>,
 ) -> Result<(), CliError> {
+    let own_tls = match args.access.tls.as_slice() {
+        [certificate, key] => Some((certificate.clone(), key.clone())),
+        _ => None,
+    };
+    if own_tls.is_some() && args.daemon_ca.is_none() {
+        let why = "a daemon with --tls asks the others by TLS, too: name their CA (--daemon-ca)";
+        return Err(CliError::Usage(why.into()));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
     readable(args.daemon_ca.iter().map(|path| ("--daemon-ca", path.as_path())))?;
-    let credentials = Credentials { tls_ca: args.daemon_ca.clone(), ..Credentials::default() };
+    // A daemon may ask for a certificate before it says anything.
+    let (tls_cert, tls_key) = own_tls.unzip();
+    let credentials = Credentials { tls_ca: args.daemon_ca.clone(), tls_cert, tls_key, ..Default::default() };
+    let mut rest = REST;
     loop {
         tell(args);
         let others = args.standby_of.iter().map(|address| Probe::new(address, &credentials));
         let others = others.collect::<Result<Vec<_>, _>>()?;
-        if !runtime.block_on(wait(others, steps)) {
+        let silent = SILENT + TURN * turn(&args.listen.to_string(), &args.standby_of);
+        if !runtime.block_on(wait(others, silent, steps)) {
             steps.done("stopped");
             return Ok(());
         }
         if !args.json {
             outln!("  takes over  no daemon of {} serves", args.standby_of.join(", "));
         }
+        let begun = Instant::now();
         match serve() {
             Err(error @ (CliError::Usage(_) | CliError::File { .. } | CliError::Interrupted)) => {
                 return Err(error);
             }
             Err(error) => {
-                eprintln!("gnstor: {error}; this daemon stands by again");
-                std::thread::sleep(REST);
+                rest = if begun.elapsed() > SERVED { REST } else { rest };
+                eprintln!("gnstor: {error}; this daemon stands by again, and rests for {} s", rest.as_secs());
+                let until = Instant::now() + rest;
+                while Instant::now() < until {
+                    if steps.interrupted() {
+                        return Ok(());
+                    }
+                    std::thread::sleep(LOOK);
+                }
+                rest = LONGEST_REST.min(rest * 2);
             }
             Ok(()) => return Ok(()),
         }
     }
+}
+
+/// How many of the others that stand by have their turn before this one. One of the others has served, and is
+/// taken for the first of them.
+fn turn(own: &str, others: &[String]) -> u32 {
+    let before = others.iter().filter(|other| other.as_str() < own).count();
+    u32::try_from(before).unwrap_or(u32::MAX).saturating_sub(1)
 }
 
 fn tell(args: &UpArgs) {
@@ -106,9 +140,8 @@ fn tell(args: &UpArgs) {
 }
 
 /// Waits until no other daemon serves. `false`: Ctrl-C.
-async fn wait(mut others: Vec<Probe>, steps: &Steps) -> bool {
-    let spread = RandomState::new().hash_one(std::process::id()) % SPREAD_MS;
-    let (mut watch, silent) = (Watch::default(), SILENT + Duration::from_millis(spread));
+async fn wait(mut others: Vec<Probe>, silent: Duration, steps: &Steps) -> bool {
+    let mut watch = Watch::default();
     while !steps.interrupted() {
         let asked = others.drain(..).map(async |mut other| (other.ask(ANSWERS).await, other));
         let (said, asked): (Vec<Health>, _) =
@@ -142,8 +175,18 @@ mod tests {
         assert!(says(&[Health::Silent, Health::Silent], 2_300));
         assert!(!says(&[Health::Serves], 3_000));
         assert!(!says(&[Health::Starts], 4_000));
-        assert!(!says(&[Health::Starts], 13_999));
-        assert!(!says(&[Health::Starts], 14_000), "it never ends its start");
-        assert!(says(&[Health::Starts], 14_700));
+        assert!(!says(&[Health::Starts], 5_499));
+        assert!(!says(&[Health::Starts], 5_500), "it never ends its start");
+        assert!(says(&[Health::Starts], 6_200));
+    }
+
+    #[test]
+    fn those_that_stand_by_have_their_turns_by_their_addresses() {
+        let all = ["10.0.0.1:7117", "10.0.0.2:7117", "10.0.0.3:7117"].map(str::to_owned);
+        let others = |own: usize| -> Vec<String> {
+            all.iter().enumerate().filter(|(at, _)| *at != own).map(|(_, other)| other.clone()).collect()
+        };
+        assert_eq!([0, 1, 2].map(|own| turn(&all[own], &others(own))), [0, 0, 1]);
+        assert_eq!(turn(&all[1], &others(1)[..1]), 0);
     }
 }

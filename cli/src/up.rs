@@ -81,6 +81,7 @@ fn serve(args: &UpArgs, access: Access, steps: &Steps) -> Result<(), CliError> {
         listen: args.listen,
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port(args)?)),
         link: LinkConfig::UNLIMITED,
+        patience: if args.standby_of.is_empty() { gnstor_array::PATIENCE } else { crate::standby::PATIENCE },
         groups: args.groups,
         map_format: match args.map_format {
             None => MapFormat::ByCount,

@@ -21,8 +21,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 /// Time in which one of several daemons has to accept a connection. A daemon that stands by takes over within
-/// two seconds.
-const TAKES_OVER: Duration = Duration::from_secs(8);
+/// a few seconds, also where an SSD is away.
+const TAKES_OVER: Duration = Duration::from_secs(15);
 /// Pause between two rounds of tries.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one address.
@@ -50,7 +50,7 @@ pub fn is_no_leader(status: &tonic::Status) -> bool {
 pub enum Health {
     /// It serves the array.
     Serves,
-    /// It has not ended its start, or does not serve any more.
+    /// It is there, and does not say that it serves: it may be starting, or have stopped.
     Starts,
     /// It does not answer.
     Silent,
@@ -60,6 +60,7 @@ pub enum Health {
 #[derive(Debug)]
 pub struct Probe {
     daemons: Daemons,
+    host: (String, u16),
     channel: Option<Channel>,
 }
 
@@ -69,16 +70,24 @@ impl Probe {
     /// # Errors
     /// As [`crate::Credentials::daemons`].
     pub fn new(address: &str, credentials: &crate::Credentials) -> Result<Self, Error> {
-        Ok(Self { daemons: credentials.daemons(address)?.0, channel: None })
+        let daemons = credentials.daemons(address)?.0;
+        let host = host_of(&daemons.endpoint)?;
+        Ok(Self { daemons, host, channel: None })
     }
 
-    /// Asks once. The daemon has `limit` to answer.
+    /// Asks once. The daemon has `limit` to answer. One that accepts a connection is there: it may be
+    /// starting, or refuse this certificate.
     pub async fn ask(&mut self, limit: Duration) -> Health {
         let answer = tokio::time::timeout(limit, self.check()).await.ok().flatten();
-        if answer.is_none() {
-            self.channel = None;
+        if let Some(health) = answer {
+            return health;
         }
-        answer.unwrap_or(Health::Silent)
+        self.channel = None;
+        let address = (self.host.0.as_str(), self.host.1);
+        match tokio::time::timeout(limit, TcpStream::connect(address)).await {
+            Ok(Ok(_)) => Health::Starts,
+            Ok(Err(_)) | Err(_) => Health::Silent,
+        }
     }
 
     async fn check(&mut self) -> Option<Health> {
@@ -96,6 +105,15 @@ impl Probe {
     }
 }
 
+fn host_of(url: &Endpoint) -> Result<(String, u16), Error> {
+    let (host, port) = (url.uri().host(), url.uri().port_u16());
+    let found = host.zip(port).map(|(host, port)| (host.trim_matches(['[', ']']).to_owned(), port));
+    found.ok_or_else(|| Error::Unreachable {
+        endpoint: url.uri().to_string(),
+        cause: "an address in a list of daemons needs a port: write it like host:7117".into(),
+    })
+}
+
 /// The addresses of a list that is divided by commas.
 pub(crate) fn addresses(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim)
@@ -111,15 +129,7 @@ impl Daemons {
         if urls.len() < 2 {
             return Ok(Self { endpoint, hosts: Arc::default(), next });
         }
-        let host = |url: &Endpoint| {
-            let (host, port) = (url.uri().host(), url.uri().port_u16());
-            let found = host.zip(port).map(|(host, port)| (host.trim_matches(['[', ']']).to_owned(), port));
-            found.ok_or_else(|| Error::Unreachable {
-                endpoint: url.uri().to_string(),
-                cause: "an address in a list of daemons needs a port: write it like host:7117".into(),
-            })
-        };
-        let hosts = urls.iter().map(host).collect::<Result<Vec<_>, _>>()?;
+        let hosts = urls.iter().map(host_of).collect::<Result<Vec<_>, _>>()?;
         let endpoint = endpoint
             .http2_keep_alive_interval(SILENCE)
             .keep_alive_timeout(SILENCE)

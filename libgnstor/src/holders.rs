@@ -115,17 +115,28 @@ impl Manager {
         // A late request, or one that is repeated at the next daemon, must not delete a later volume of the
         // name.
         let find = || async { self.rpc.volumes().get(grpc::GetRequest { name: name.into() }).await };
-        let grpc::Volume { vid, generation, .. } = self.rpc.wait_again("a volume's entry", find)?;
+        let found = match self.rpc.wait_again("a volume's entry", find) {
+            Err(Error::Daemon(status)) if status.code() == crate::NOT_FOUND => None,
+            found => Some(found?),
+        };
         let request = grpc::DeleteRequest {
             name: name.into(),
             client_id: self.id.get().into(),
             request_id: request_id(),
             force,
-            vid,
-            generation,
+            vid: found.as_ref().map_or(0, |volume| volume.vid),
+            generation: found.as_ref().map_or(0, |volume| volume.generation),
         };
-        let delete = || async { self.rpc.volumes().delete(request.clone()).await };
-        let ended = self.rpc.wait_again("the end of a volume", delete)?.ended;
+        let what = "the end of a volume";
+        let ended = match found {
+            Some(_) => {
+                let delete = || async { self.rpc.volumes().delete(request.clone()).await };
+                self.rpc.wait_again(what, delete)?.ended
+            }
+            // The deletion of a volume may have been decided, and not be everywhere: then this call waits for
+            // it. It names no volume, and so it is not repeated.
+            None => self.rpc.wait(what, self.rpc.volumes().delete(request))?.ended,
+        };
         Ok(ended.into_iter().map(LeaseInfo::from).collect())
     }
 }

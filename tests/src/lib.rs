@@ -81,6 +81,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         listen: any_port(),
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
+        patience: gnstor_array::PATIENCE,
         groups: 256,
         map_format: MapFormat::default(),
         threads: Threads { engines: 3 },

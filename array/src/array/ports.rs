@@ -4,7 +4,7 @@
 use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
 use crate::media::About;
-use crate::remote_ssd::{PATIENCE, RemoteSsd};
+use crate::remote_ssd::RemoteSsd;
 use gnstor_daemon::{Connector, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, AdminQueue, ChannelError, Payload};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -88,15 +88,19 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
 type There = (Box<dyn AdminQueue>, String, u64);
 
 /// Connects with an SSD. `Ok(Err)`: it is not there, and may come later.
-fn look_for(remote: &mut RemoteSsd, start: Instant) -> Result<Result<There, AbsentQueue>, ChannelError> {
+fn look_for(
+    remote: &mut RemoteSsd,
+    start: Instant,
+    patience: Duration,
+) -> Result<Result<There, AbsentQueue>, ChannelError> {
     loop {
-        let queue = match remote.connect_patiently(start)? {
+        let queue = match remote.connect_patiently(start, patience)? {
             Ok(queue) => queue,
             Err(absent) => return Ok(Err(absent)),
         };
         match ask(queue) {
             // An SSD on its way up may end a connection that it has just taken.
-            Err(ChannelError::Broken { peer, cause }) if start.elapsed() < PATIENCE => {
+            Err(ChannelError::Broken { peer, cause }) if start.elapsed() < patience => {
                 tracing::debug!(peer, cause, "the connection broke at once; the daemon dials again");
             }
             answer => return answer.map(Ok),
@@ -179,7 +183,7 @@ impl Connector for Joining {
 pub(super) fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,
-    addresses: &[String],
+    (addresses, patience): (&[String], Duration),
     daemon: &Credentials,
     tls: Option<&ClientTls>,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
@@ -188,7 +192,7 @@ pub(super) fn elsewhere(
     for (index, address) in (0u16..).zip(addresses) {
         let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
         remote.use_tls(tls);
-        let there = look_for(&mut remote, start)?;
+        let there = look_for(&mut remote, start, patience)?;
         found.push((index, address, remote, there));
     }
     let least = found.iter().filter_map(|(.., there)| there.as_ref().ok()).map(|(.., bytes)| *bytes).min();

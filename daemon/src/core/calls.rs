@@ -308,8 +308,11 @@ impl Core {
         }
         let known = self.names.get(name.as_str()).map(|vid| (*vid, self.volumes[vid].entry.generation));
         if let Some((vid, generation)) = only.filter(|only| known != Some(*only)) {
-            let is_there = self.volumes.get(&vid).is_some_and(|v| v.entry.generation == generation);
-            return match is_there {
+            // Under another name the caller learns of it only with a right to it.
+            let caller = self.callers.get(&ticket);
+            let has_right = |labels: &str| caller.is_some_and(|caller| caller.right(labels).is_some());
+            let same = self.volumes.get(&vid).filter(|volume| volume.entry.generation == generation);
+            return match same.is_some_and(|volume| has_right(&volume.entry.labels)) {
                 true => self.not_found(ticket, name),
                 false => self.reply(ticket, Ok(Reply::Ended(Vec::new()))),
             };

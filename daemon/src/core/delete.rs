@@ -106,7 +106,8 @@ impl Core {
             entry.request_ids.truncate(REQUEST_IDS);
         }
         volume.lease = None;
-        let entry = volume.entry.clone();
+        // An SSD takes no entry with fewer blocks than it has.
+        let entry = volume.grown(volume.entry.clone());
         self.put(vid, entry, Purpose::Mark { ticket });
     }
 

@@ -27,7 +27,7 @@ impl Core {
         let Some(volume) = self.named(ticket, name) else { return };
         let (vid, mut entry) = (volume.entry.vid, volume.basis(now, term));
         let (has, wants) = (entry.capacity_blocks, request.capacity_blocks);
-        if wants == has {
+        if wants == has && volume.behind.is_empty() {
             let view = self.volumes[&vid].view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
@@ -44,7 +44,18 @@ impl Core {
         if let Some(message) = self.needs_everyone(name, "resized") {
             return self.fail(ticket, Unavailable, message);
         }
+        if let Some(message) = self.lacks_copies(name, entry.replicas, "get more blocks") {
+            return self.fail(ticket, Unavailable, message);
+        }
         entry.capacity_blocks = wants;
+        if self.capacity.as_ref().is_some_and(|capacity| capacity.has_holes(entry.replicas)) {
+            let message = format!(
+                "volume {name} cannot get more blocks: with its {} replicas some blocks have no SSD, because the \
+                 fleet map has lost SSDs; bring them back or add others",
+                entry.replicas
+            );
+            return self.fail(ticket, Unavailable, message);
+        }
         if let Some(capacity) = &mut self.capacity
             && let Err(largest) = capacity.grow(&entry, has)
         {

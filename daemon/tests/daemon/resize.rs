@@ -2,13 +2,18 @@
 //! Resize: a volume gets more blocks, on every SSD, whatever fails meanwhile.
 
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, config, create, create_with, created, name, opened, refused, release, write};
+use crate::bench::{
+    Bench, config, create, create_with, created, delete, name, opened, refused, release, write,
+};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::three;
+use crate::trust::Party;
 use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::rights::{Caller, Right};
 use gnstor_daemon::core::{Reply, Resize};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::status::{GrpcCode, Refusal};
+use gnstor_proto::vendor::VolumeEntry;
 
 fn resize(text: &str, capacity_blocks: u64) -> Request {
     Request::Resize(Resize { name: name(text), capacity_blocks })
@@ -90,10 +95,10 @@ fn a_resize_that_some_ssd_does_not_take_is_repeated_until_it_does() {
         let mut bench = starts(&SimArray::new(3), 0);
         bench.ask(create("a")).unwrap();
         bench.array.ssd(1).faults.push_back(fault.clone());
-        let answer = bench.ask(resize("a", 64));
-        assert!(answer.is_ok() || answer.unwrap_err().message.contains("repeated"), "{fault:?}");
+        refused(&bench.ask(resize("a", 64)), GrpcCode::Unavailable, &["repeated until it is on every SSD"]);
         bench.run_for(5_000);
         assert_eq!(blocks(&bench), 64, "{fault:?}");
+        bench.ask(resize("a", 64)).unwrap();
     }
 }
 
@@ -108,7 +113,10 @@ fn a_resize_that_one_ssd_alone_has_is_carried_out_by_the_next_daemon() {
         let now = first.now;
         drop(first);
         let vid = *array.ssd(which).table.keys().next().unwrap();
-        array.ssd(which).table.get_mut(&vid).unwrap().capacity_blocks = 64;
+        let other_version = u64::try_from(which).unwrap();
+        let entry = array.ssd(which).table.get_mut(&vid).unwrap().clone();
+        let grown = VolumeEntry { capacity_blocks: 64, version: entry.version + other_version, ..entry };
+        array.ssd(which).table.insert(vid, grown);
         let mut next = starts(&array, now);
         next.run_for(2_000);
         assert_eq!(blocks(&next), 64);
@@ -126,9 +134,33 @@ fn a_resize_that_an_absent_ssd_alone_has_is_carried_out_when_it_is_back() {
     let before = room(&mut bench);
     bench.lose(2);
     let vid = *bench.array.ssd(2).table.keys().next().unwrap();
-    bench.array.ssd(2).table.get_mut(&vid).unwrap().capacity_blocks = 640;
+    let entry = bench.array.ssd(2).table[&vid].clone();
+    let grown = VolumeEntry { capacity_blocks: 640, version: entry.version + 3, ..entry };
+    bench.array.ssd(2).table.insert(vid, grown);
     bench.find(2);
     bench.run_for(10_000);
     assert_eq!(blocks(&bench), 640);
     assert!(before - room(&mut bench) >= 500, "the blocks are reserved");
+    bench.ask(delete("a", 1)).unwrap();
+    assert!(bench.array.agreed().is_empty(), "each SSD takes the mark of the deletion");
+}
+
+/// It takes room, as a Create does.
+#[test]
+fn only_who_may_create_volumes_and_administers_this_one_can_resize_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = starts(&SimArray::new(3), 0);
+    let (anna, ben) = (Party::new(&mut bench, "anna", 1), Party::new(&mut bench, "ben", 2));
+    anna.make(&mut bench, "a");
+    let no_creator = Caller { creator: false, ..Caller::clone(&anna.caller) };
+    let no_creator = Party { caller: no_creator.into(), id: anna.id };
+    let before = blocks(&bench);
+    let denied = GrpcCode::PermissionDenied;
+    refused(&no_creator.ask(&mut bench, resize("a", 640)), denied, &["--creators"]);
+    refused(&ben.ask(&mut bench, resize("a", 640)), denied, &["no admin right"]);
+    anna.share(&mut bench, "a", "ben", Right::Write);
+    refused(&ben.ask(&mut bench, resize("a", 640)), denied, &["no admin right"]);
+    assert_eq!(blocks(&bench), before);
+    anna.ask(&mut bench, resize("a", 640)).unwrap();
+    assert_eq!(blocks(&bench), 640);
 }

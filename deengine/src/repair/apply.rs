@@ -216,7 +216,7 @@ impl Ssd {
                         window.retry_at = now + PAUSE;
                         return Some(());
                     }
-                    if self.asks_others(walk, window, &row) {
+                    if self.asks_others(now, walk, window, &row) {
                         return Some(());
                     }
                     walk.unreadable += 1;

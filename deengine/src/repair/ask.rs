@@ -80,7 +80,7 @@ impl Ssd {
                 let refusal = answer.and_then(|cqe| Detail::from_dw0(cqe.dw0.get()).refusal());
                 let (ssd, peer) = (self.config().index, window.asks());
                 tracing::debug!(ssd, peer, ?refusal, "a repair has no answer from this SSD");
-                self.asks_another(now, &mut walk, &mut window);
+                window.has_no_answer(now, &mut walk);
             }
             walk.windows.push(window);
         }

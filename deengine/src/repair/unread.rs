@@ -4,33 +4,35 @@
 //!
 //! ```text
 //!   first: cannot read it, three times --> the next SSD that serves it --> a copy that a scrub would take
-//!                                               ^   '-- none, or no answer
-//!                                               '------------'   none is left: a page that cannot be read
+//!     ^                                         ^   '-- none, or no answer for 2 s
+//!     '-- once more, if none is left -----------'------------'
+//!     '-- still not: a page that cannot be read
 //! ```
 
 use super::apply::{PeerAnswer, Theirs, theirs};
-use super::state::{Name, Unread, Walk, Window};
+use super::state::{Name, Unread, Walk, Window, Work};
 use crate::controller::Ssd;
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 use gnstor_fleet::repair::scrubs_beside_writers;
-use gnstor_ftl::other_than;
 use gnstor_proto::pull::{Kind, Row};
 
-/// How often an SSD that does not answer is asked for such a block: for 2 s, if it refuses. The fill does not
-/// wait for an SSD for ever, as the map may keep one that only this SSD cannot reach.
-const TRIES: u32 = 100;
+/// An SSD has so long to answer. The fill does not wait for it for ever: the map may keep an SSD that this
+/// one alone cannot reach.
+const ANSWERS: Span = Span::from_ms(2_000);
 
 impl Ssd {
     /// Asks other SSDs for a block that the first cannot read. `false`: there is none to ask.
-    pub(super) fn asks_others(&self, walk: &Walk, window: &mut Window, row: &Row) -> bool {
+    pub(super) fn asks_others(&self, now: Time, walk: &Walk, window: &mut Window, row: &Row) -> bool {
         let entry = self.entry_for(walk, window.vid).zip(self.table.fleet());
         let Some((entry, fleet)) = entry.filter(|_| walk.name == Name::Fill) else { return false };
-        if fleet.merges(entry, row.block) || window.pull.front() != Some(&row.block) {
+        let is_next = window.pull.front() == Some(&row.block) && window.alone != Some(row.block);
+        if fleet.merges(entry, row.block) || !is_next {
             return false;
         }
         let mut peers = fleet.serving_peers(entry, row.block);
-        peers.retain(|peer| *peer != window.peer);
-        window.unread = (!peers.is_empty()).then(|| Unread { row: *row, peers: peers.into(), tries: 0 });
+        peers.retain(|peer| *peer != window.peer && !walk.silent.contains(peer));
+        let until = now + ANSWERS;
+        window.unread = (!peers.is_empty()).then(|| Unread { row: *row, peers: peers.into(), until });
         window.unread.is_some()
     }
 
@@ -49,39 +51,38 @@ impl Ssd {
         let is_at_rest =
             self.entry_for(walk, window.vid).is_some_and(|entry| entry.writer.is_none() && !entry.unsettled);
         let copy = (theirs(Some(&row)), !matches!(row.kind, Kind::Unreadable { .. }));
-        if scrubs_beside_writers((first, false), copy, false, is_at_rest) {
-            let page = match row.kind {
-                Kind::Block { sum } => page.map(|page| (page, sum)),
-                Kind::Unreadable { .. } | Kind::Nothing | Kind::Tombstone => None,
-            };
-            self.take_row(now, walk, window, &Theirs { row, page });
-        } else {
-            self.has_no_copy(now, walk, window);
+        if !scrubs_beside_writers((first, false), copy, false, is_at_rest) {
+            window.asks_next(now + ANSWERS);
+            return Some(());
         }
+        let page = match row.kind {
+            Kind::Block { sum } => page.map(|page| (page, sum)),
+            Kind::Unreadable { .. } | Kind::Nothing | Kind::Tombstone => None,
+        };
+        window.retry_at = self.turn(now, Work::Write, 1);
+        self.take_row(now, walk, window, &Theirs { row, page });
         Some(())
     }
+}
 
-    /// An SSD other than the first did not answer. After some tries it counts as one without a good copy.
-    pub(super) fn asks_another(&mut self, now: Time, walk: &mut Walk, window: &mut Window) {
-        let Some(unread) = &mut window.unread else { return };
-        unread.tries += 1;
-        if unread.tries >= TRIES {
-            self.has_no_copy(now, walk, window);
+impl Window {
+    /// The asked SSD has no good copy. After the last one the first is asked once more.
+    fn asks_next(&mut self, until: Time) {
+        let Some(unread) = &mut self.unread else { return };
+        unread.peers.pop_front();
+        unread.until = until;
+        if unread.peers.is_empty() {
+            self.alone = Some(unread.row.block);
+            self.unread = None;
         }
     }
 
-    /// The asked SSD has no good copy. After the last one this SSD gets a page that cannot be read.
-    fn has_no_copy(&mut self, now: Time, walk: &mut Walk, window: &mut Window) {
-        let Some(unread) = &mut window.unread else { return };
-        unread.tries = 0;
-        if unread.peers.len() > 1 {
-            unread.peers.pop_front();
-            return;
-        }
-        let row = unread.row;
-        let Kind::Unreadable { sum } = row.kind else { return };
-        if self.take_row(now, walk, window, &Theirs { row, page: Some((&other_than(sum), sum)) }) {
-            walk.unreadable += 1;
+    /// An SSD other than the first refused, or did not answer. After a time the walk asks it no more.
+    pub(super) fn has_no_answer(&mut self, now: Time, walk: &mut Walk) {
+        let late = self.unread.as_ref().filter(|unread| unread.until <= now);
+        if let Some(peer) = late.and_then(|unread| unread.peers.front().copied()) {
+            walk.silent.insert(peer);
+            self.asks_next(now + ANSWERS);
         }
     }
 }

@@ -159,6 +159,7 @@ impl Ssd {
             waits: false,
             tried: (0, 0),
             unread: None,
+            alone: None,
         }));
         walk.walked += u64::from(blocks);
         if end < entry.capacity_blocks { Some((vid, end)) } else { behind }

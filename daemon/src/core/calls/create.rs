@@ -79,7 +79,7 @@ impl Core {
         }
         let replicas = self.replicas(request)?;
         if let Some(message) =
-            self.lacks_copies(name, replicas).or_else(|| self.is_beyond_drain(name, replicas))
+            self.lacks_copies(name, replicas, "be created").or_else(|| self.is_beyond_drain(name, replicas))
         {
             return Err(Failure::new(Unavailable, message));
         }
@@ -129,14 +129,19 @@ impl Core {
 
     /// A sentence if some group has no serving copy yet for a volume of this number of replicas. A write to a
     /// place that fills would be lost with its SSD.
-    fn lacks_copies(&self, name: &VolumeName, replicas: u8) -> Option<String> {
+    pub(in crate::core) fn lacks_copies(
+        &self,
+        name: &VolumeName,
+        replicas: u8,
+        what: &str,
+    ) -> Option<String> {
         let map = self.map_of_voters()?;
         let serves =
             |row: &Row3| row.places.iter().take(replicas.into()).flatten().any(|place| !place.filling);
         let lacking = map.rows.iter().filter(|row| !serves(row)).count();
         (lacking > 0).then(|| {
             format!(
-                "volume {name} with {replicas} replicas cannot be created now: {lacking} of {} placement \
+                "volume {name} with {replicas} replicas cannot {what} now: {lacking} of {} placement \
                  groups have no copy that serves it; wait until SSDs have filled, or use more replicas",
                 map.rows.len()
             )

@@ -24,11 +24,11 @@ impl Core {
                     marked.push(vid);
                 } else if old.lease_epoch != DELETE_MARK {
                     volume.spent = volume.spent.max(old.lease_epoch);
-                    if old.capacity_blocks > volume.most_blocks {
-                        volume.most_blocks = old.capacity_blocks;
-                        grown.push(volume.grown(volume.entry.clone()));
-                    }
                 }
+            }
+            if let Some(old) = same.filter(|old| old.capacity_blocks > volume.most_blocks) {
+                volume.most_blocks = old.capacity_blocks;
+                grown.push(volume.grown(volume.entry.clone()));
             }
             volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
             if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {

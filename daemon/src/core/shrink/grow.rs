@@ -338,9 +338,11 @@ impl Core {
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
         let is_waited_for = self.changes.has_holes && self.changes.sinces().next().is_some();
         let held = self.volumes.values().filter(|v| is_waited_for && v.writer(now).is_some());
-        let since = self.changes.sinces().filter(|_| is_waited_for);
+        let mut held = held.map(|volume| volume.held_since).peekable();
+        let has_writers = held.peek().is_some();
+        let since = self.changes.sinces().filter(|_| has_writers);
         let since = since.flat_map(|(_, since)| [since, since + OPENS_LATER_MS]);
-        let since = since.chain(held.map(|v| v.held_since));
+        let since = since.chain(held);
         let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
     }

@@ -14,7 +14,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_proto::pull::{PeerRead, Row};
 use gnstor_proto::slba::Vid;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of tries for a block that the other SSD cannot read.
 const TRIES: u32 = 3;
@@ -50,6 +50,8 @@ pub(in crate::repair) struct Window {
     pub(in crate::repair) tried: (u32, u32),
     /// The first block of `pull`, while other SSDs are asked for it.
     pub(in crate::repair) unread: Option<Unread>,
+    /// A block for which all SSDs were asked in vain. The first is asked once more.
+    pub(in crate::repair) alone: Option<u32>,
 }
 
 /// A block that the first of its group cannot read. Another SSD that serves it may have a good copy.
@@ -59,8 +61,8 @@ pub(in crate::repair) struct Unread {
     pub(in crate::repair) row: Row,
     /// SSDs that serve the block; the next one to be asked comes first.
     pub(in crate::repair) peers: VecDeque<u16>,
-    /// How often that one did not answer.
-    pub(in crate::repair) tries: u32,
+    /// An SSD that does not answer until then counts as one without a good copy.
+    pub(in crate::repair) until: Time,
 }
 
 impl Window {
@@ -106,6 +108,8 @@ pub(in crate::repair) struct Walk {
     pub(in crate::repair) pulled: u64,
     /// Blocks among the pulled ones that the other SSD could not read.
     pub(in crate::repair) unreadable: u64,
+    /// SSDs that did not answer a question about a block that the first cannot read. They are asked no more.
+    pub(in crate::repair) silent: BTreeSet<u16>,
     /// The last transaction that the walk made.
     pub(in crate::repair) last: Seq,
     pub(in crate::repair) is_durable: bool,
@@ -117,7 +121,21 @@ impl Walk {
     pub(in crate::repair) fn from(name: Name, vid: Vid, serial: u64) -> Self {
         let (windows, again, added, next) = (Vec::new(), Vec::new(), BTreeMap::new(), Some((vid, 0)));
         let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
-        Self { name, next, windows, again, added, walked, pulled, unreadable, last, is_durable, serial }
+        let silent = BTreeSet::new();
+        Self {
+            name,
+            next,
+            windows,
+            again,
+            added,
+            walked,
+            pulled,
+            unreadable,
+            silent,
+            last,
+            is_durable,
+            serial,
+        }
     }
 
     pub(in crate::repair) fn is_over(&self) -> bool {
@@ -140,6 +158,7 @@ impl Walk {
         self.again.extend(ended.map(|window| (window.vid, window.first.into())));
         self.again.sort_unstable();
         self.again.dedup();
+        self.silent.clear();
     }
 
     pub(in crate::repair) fn waits_for(&self) -> Option<u16> {
