@@ -137,6 +137,9 @@ impl HostQueue {
         if refusal == Some(Refusal::NotReady) {
             return Err(ChannelError::NotReady { peer: self.peer.clone() });
         }
+        if refusal == Some(Refusal::HostsFull) {
+            return Err(ChannelError::Full { peer: self.peer.clone() });
+        }
         let why = refusal.map_or("", Refusal::sentence);
         Err(ChannelError::Refused {
             peer: self.peer.clone(),

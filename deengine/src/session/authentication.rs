@@ -154,6 +154,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
+        self.hosts.proven(cntlid);
         self.hosts.gate_mut().note(identity, serial);
         // This must come first, so that resources of the client's former connection do not count beside the
         // new one.
