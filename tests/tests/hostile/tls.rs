@@ -131,7 +131,7 @@ fn an_honest_load_beside_hostile_clients_with_a_certificate_has_no_error() {
         let (address, time) = (ssd_address(&up), Duration::from_secs(6));
         for only in [None, Some(Attack::KeyUpdates)] {
             let attackers = [0, 1].map(|seed| Attackers::start_as(&first, address, time, seed, only));
-            let beside = load.run(time);
+            let mut beside = load.run(time);
             let told = attackers.map(Attackers::wait);
             println!("summary inside TLS, {only:?}: {}; {} MiB", beside.summary(), resident_mib(up.pid()));
             told.iter().for_each(|told| println!("{}", told.said));

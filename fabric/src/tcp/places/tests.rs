@@ -71,7 +71,7 @@ fn if_all_places_are_taken_the_host_with_most_newcomers_loses_its_oldest() {
     while places.taken() < 200 {
         others.push(take(address("10.0.4.1")));
     }
-    [&first, &few, &others].into_iter().flatten().for_each(|place| assert!(place.set_admitted(CLIENT)));
+    [&first, &few, &others].into_iter().flatten().for_each(Place::keep);
     assert_eq!(places.take(address("10.0.5.1")).err(), Some(NoPlace::Full), "all are admitted");
     drop((proven, first, few, others));
     assert_eq!((places.taken(), places.hosts(), lock(&places.shared).leaving), (0, 0, 0));
