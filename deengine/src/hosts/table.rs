@@ -10,6 +10,7 @@ use super::parts::{Parts, most_entries};
 use super::proof::{Authentication, Gate, Proof};
 use crate::commands::scratch::Owner;
 use crate::smart::errors::ErrorLog;
+use gnstor_auth::KeyPairs;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -111,7 +112,10 @@ impl Hosts {
     }
 
     /// The proof that the host of this controller must give, if any.
-    pub(crate) fn host_to_prove(&mut self, cntlid: u16) -> Option<(&mut Authentication, &mut Host)> {
+    pub(crate) fn host_to_prove(
+        &mut self,
+        cntlid: u16,
+    ) -> Option<((&mut Authentication, &mut KeyPairs), &mut Host)> {
         let host = self.controllers.get_mut(index(cntlid))?.as_mut()?;
         Some((self.gate.authentication()?, host))
     }

@@ -53,9 +53,8 @@ impl Clients {
         // The last quarter is for clients with few.
         let leaves_queue_pairs = all.queue_pairs <= CLIENTS_QUEUE_PAIRS / 4 * 3;
         let leaves_entries = all.entries <= CLIENTS_ENTRIES / 4 * 3;
-        all.queue_pairs <= CLIENTS_QUEUE_PAIRS
-            && all.entries <= CLIENTS_ENTRIES
-            && own.queue_pairs <= CLIENT_QUEUE_PAIRS
+        let fits = all.queue_pairs <= CLIENTS_QUEUE_PAIRS && all.entries <= CLIENTS_ENTRIES;
+        fits && own.queue_pairs <= CLIENT_QUEUE_PAIRS
             && own.entries <= CLIENT_ENTRIES
             && (own.queue_pairs <= FEW_QUEUE_PAIRS || leaves_queue_pairs)
             && (own.entries <= FEW_ENTRIES || leaves_entries)

@@ -108,6 +108,10 @@ fn one_host_leaves_entries_of_an_ssd_to_others() {
     assert!(deep.len() > 100 && shallow.len() > 100, "{} {}", deep.len(), shallow.len());
     assert!(admitted(&host, 0, 1, 5000).is_none(), "so many entries");
     shallow[..8].iter().for_each(|entry| host.close(entry));
+    // What was closed counts no more.
+    for _ in 0..HOST_ENTRIES / 16 {
+        host.close(&open(&host, 16, 0, &notice()).expect("room"));
+    }
     // A queue pair that waits counts little, and all its entries must fit when it is admitted.
     let mut waiting: Vec<_> = (0..2).map(|_| open(&host, 512, 0, &notice()).expect("room")).collect();
     assert!(host.admit(&mut waiting[0], client(5000)));
