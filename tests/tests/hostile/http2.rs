@@ -22,9 +22,10 @@ fn floods(daemon: &str, seconds: u64, flood: Flood) -> Attackers {
 
 /// Each flood alone, and then all of them together. No call fails, and memory has a bound.
 #[test]
-fn calls_beside_floods_of_http2_frames_have_no_error_and_memory_is_bounded() {
-    let seconds = number("GNSTOR_HOSTILE_FLOOD_SECONDS", if long() { 10 } else { 2 });
-    within(LIMIT + Duration::from_secs(16 * seconds), move || {
+fn an_honest_load_of_calls_beside_floods_of_http2_frames_has_no_error() {
+    let runs = Flood::ALL.len() as u64 + 1;
+    let seconds = (number("GNSTOR_HOSTILE_SECONDS", if long() { 90 } else { 18 }) / runs).max(1);
+    within(LIMIT + Duration::from_secs(2 * runs * seconds), move || {
         let up = Up::start(&["--ssds", "1"]);
         let honest = guest(&up.daemon, "honest");
         let before = resident_mib(up.pid());

@@ -76,3 +76,24 @@ fn a_stranger_makes_an_ssd_search_for_no_queue_id() {
     assert_eq!(connect_io(&mut harness, QUEUE, seven, cntlid, proof.as_bytes()), None);
     assert_eq!(searches(&mut harness), before + 1, "its own host is told");
 }
+
+/// An exchange costs a power for each public value. A stranger can have the SSD make as many as it likes.
+#[test]
+fn an_ssd_makes_a_public_value_for_many_first_messages_and_a_challenge_for_each() {
+    let mut harness = asking(Group::Ffdhe2048);
+    let (_, negotiate) = prover(host(7, 1), Secret::new([0; 32]));
+    let mut challenge = |nth: u32| {
+        let key = QueueKey(1000 + nth);
+        begin(&mut harness, key, host(7, 1));
+        assert_eq!(send(&mut harness, key, &negotiate), None);
+        let message = receive(&mut harness, key);
+        // The head, the challenge and the public value.
+        (message[16..48].to_vec(), message[48..48 + 256].to_vec())
+    };
+    let first: Vec<_> = (0..64).map(&mut challenge).collect();
+    let (other, next) = (challenge(64), challenge(65));
+    let count = |values: Vec<&Vec<u8>>| values.into_iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(count(first.iter().map(|(_, public)| public).collect()), 1);
+    assert_eq!(count(first.iter().map(|(challenge, _)| challenge).collect()), 64);
+    assert!(other.1 != first[0].1 && other.1 == next.1, "a pair ends after so many proofs");
+}
