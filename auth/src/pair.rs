@@ -24,8 +24,8 @@ impl KeyPair {
         Self { private: Zeroizing::new(private), publics: Default::default() }
     }
 
-    /// The public value in a group, big-endian; empty without an exchange. The first call for a group computes
-    /// a power, and calls at the same time wait for it.
+    /// The public value in a group, big-endian; empty without an exchange. The first call for a group
+    /// computes a power, and calls at the same time wait for it.
     pub(crate) fn public(&self, group: Group) -> &[u8] {
         let place = match group {
             Group::Null => return &[],

@@ -152,8 +152,8 @@ impl Hosts {
         self.entries + u32::from(FRESH_ENTRIES) <= MAX_ENTRIES
     }
 
-    /// The admin queue of the host that gives way if a host that claims this identity needs a controller id:
-    /// the oldest one that claims such an identity and has not proven it.
+    /// The admin queue of the host that gives way if a host that claims this identity needs a controller id.
+    /// It is the oldest one with such a claim and without a proof.
     pub(crate) fn gives_id(&self, identity: Identity) -> Option<QueueKey> {
         self.admin_of(self.parts.oldest_claim(identity)?)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client with rights may do to its own controller, in any order and all the time: Abort, Disconnect,
-//! resets, shutdowns, properties, features, event requests and Keep Alive.
+//! What a client with rights may do to its own controller, in any order and all the time. It has Abort,
+//! Disconnect, resets, shutdowns, properties, features, event requests and Keep Alive.
 
 use crate::frames::{Got, kind};
 use crate::random::Random;
@@ -98,30 +98,8 @@ impl Games {
                 }
                 self.ask(talk, io, Sqe { opcode: admin::KEEP_ALIVE, ..Sqe::default() })?;
             }
-            5 => {
-                let offset = [property::CAP, property::CC, property::CSTS, random.word()][random.below(4)];
-                let fields = PropertyFields {
-                    attrib: random.bytes(1)[0] & 7,
-                    offset: offset.into(),
-                    value: u64::from(random.word()).into(),
-                    ..PropertyFields::default()
-                };
-                // A value that is no reset: that is a game of its own.
-                let kind = if offset == property::CC { fctype::PROPERTY_GET } else { fctype::PROPERTY_SET };
-                self.ask(talk, ADMIN, fabrics::command(kind, &fields))?;
-                self.ask(talk, io, fabrics::command(fctype::PROPERTY_GET, &fields))?;
-            }
-            6 => {
-                let feature = random.word() & 0x1F;
-                let cdw10 = if random.below(8) == 0 { random.word() } else { feature };
-                let [get, set] = [admin::GET_FEATURES, admin::SET_FEATURES].map(|opcode| Sqe {
-                    opcode,
-                    cdw10: cdw10.into(),
-                    ..Sqe::default()
-                });
-                self.ask(talk, ADMIN, get)?;
-                self.ask(talk, ADMIN, Sqe { cdw11: random.word().into(), ..set })?;
-            }
+            5 => self.properties(talk, random)?,
+            6 => self.features(talk, random)?,
             _ => {
                 for _ in 0..EVENT_REQUESTS {
                     self.frames += 1;
@@ -135,5 +113,31 @@ impl Games {
         }
         while talk.receive(Duration::from_millis(1))?.is_some() {}
         Ok(true)
+    }
+
+    fn properties(&mut self, talk: &mut Talk, random: &mut Random) -> std::io::Result<()> {
+        let offset = [property::CAP, property::CC, property::CSTS, random.word()][random.below(4)];
+        let fields = PropertyFields {
+            attrib: random.bytes(1)[0] & 7,
+            offset: offset.into(),
+            value: u64::from(random.word()).into(),
+            ..PropertyFields::default()
+        };
+        // A value that is no reset: that is a game of its own.
+        let kind = if offset == property::CC { fctype::PROPERTY_GET } else { fctype::PROPERTY_SET };
+        self.ask(talk, ADMIN, fabrics::command(kind, &fields))?;
+        self.ask(talk, self.io, fabrics::command(fctype::PROPERTY_GET, &fields))
+    }
+
+    fn features(&mut self, talk: &mut Talk, random: &mut Random) -> std::io::Result<()> {
+        let feature = random.word() & 0x1F;
+        let cdw10 = if random.below(8) == 0 { random.word() } else { feature };
+        let [get, set] = [admin::GET_FEATURES, admin::SET_FEATURES].map(|opcode| Sqe {
+            opcode,
+            cdw10: cdw10.into(),
+            ..Sqe::default()
+        });
+        self.ask(talk, ADMIN, get)?;
+        self.ask(talk, ADMIN, Sqe { cdw11: random.word().into(), ..set })
     }
 }

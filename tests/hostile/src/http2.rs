@@ -71,9 +71,14 @@ const MOST: usize = 16 << 10;
 const BATCH: usize = 64;
 const TURN: Duration = Duration::from_millis(500);
 
+fn big_endian(number: u32) -> [u8; 4] {
+    zerocopy::big_endian::U32::new(number).to_bytes()
+}
+
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a frame is short").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    let length = u32::try_from(payload.len()).expect("a frame is short");
+    let length = big_endian(length);
+    [&length[1..], &[kind, flags], &big_endian(stream), payload].concat()
 }
 
 /// A header that is not added to the table of the connection.
@@ -101,7 +106,7 @@ fn frames_of(flood: Flood, sent: u64) -> Vec<Vec<u8>> {
     let stream = 2 * nth + 1;
     match flood {
         Flood::Reset => {
-            let cancel = frame(RST_STREAM, 0, stream, &8u32.to_be_bytes());
+            let cancel = frame(RST_STREAM, 0, stream, &big_endian(8));
             vec![frame(HEADERS, END_HEADERS, stream, &call()), cancel]
         }
         Flood::Settings => vec![frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])],
@@ -126,7 +131,7 @@ fn frames_of(flood: Flood, sent: u64) -> Vec<Vec<u8>> {
         Flood::Empty => vec![frame(DATA, 0, 1, &[])],
         Flood::Idle => {
             let priority = [0, 0, 0, 0, 9];
-            let window = frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes());
+            let window = frame(WINDOW_UPDATE, 0, 0, &big_endian(1));
             vec![frame(PRIORITY, 0, stream, &priority), window]
         }
     }
@@ -167,7 +172,7 @@ pub fn run(address: SocketAddr, time: Duration, only: Option<Flood>) -> Tally {
         }
         let any = nth % Flood::ALL.len();
         let place = Flood::ALL.iter().position(|&flood| Some(flood) == only).unwrap_or(any);
-        let reads = nth / Flood::ALL.len() % 2 == 0;
+        let reads = (nth / Flood::ALL.len()).is_multiple_of(2);
         let ended = flood_once(address, Flood::ALL[place], reads, &mut tally.of_each[place]);
         tally.ended += u64::from(ended.is_err());
     }

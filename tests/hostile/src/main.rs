@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor-hostile [--as INSIDER] [--tls CA CERT KEY] [--ssds N,N] ADDRESS SECONDS SEED [ATTACK]`: attacks
-//! the array that listens at the address, and these of its SSDs (without the option, SSD 0). With an insider (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`) it also attacks as a client with
-//! rights. Where the array asks for proofs, `,REGISTRATION,SECRET` follows. With `--tls CA CERT KEY` all of it
-//! goes by TLS.
+//! the array that listens at the address, and these of its SSDs (without the option, SSD 0). With an insider
+//! (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`) it also attacks as a client with rights. Where the array
+//! asks for proofs, `,REGISTRATION,SECRET` follows. With `--tls CA CERT KEY` all of it goes by TLS.
 //! `gnstor-hostile record ADDRESS FILE`: writes a conversation that keeps the rules as a corpus file.
 //! `gnstor-hostile http2 ADDRESS SECONDS [FLOOD]`: floods the daemon at the address with frames of HTTP/2.
 //! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps this number of connections open and sends nothing.

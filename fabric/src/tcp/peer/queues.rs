@@ -100,10 +100,10 @@ impl Queues {
         let Some(pair) = self.open.get_mut(&conn).filter(|pair| pair.pending_since.is_some()) else {
             return true;
         };
-        if let (Some(place), Some(entry)) = (place, &mut pair.entry) {
-            if !place.host().admit(entry, who) || !place.set_admitted(who) {
-                return false;
-            }
+        if let (Some(place), Some(entry)) = (place, &mut pair.entry)
+            && !(place.host().admit(entry, who) && place.set_admitted(who))
+        {
+            return false;
         }
         pair.pending_since = None;
         self.pending -= 1;
