@@ -288,6 +288,8 @@ mod tests {
     use gnstor_fabric::runtime::TransportThreads;
     use gnstor_fabric::tcp::Frame;
     use gnstor_fabric::transport::{RcTransport, TransportConfig};
+    use gnstor_proto::fabrics::Identity;
+    use gnstor_proto::slba::ClientId;
     use std::io::Read;
 
     #[test]
@@ -297,7 +299,8 @@ mod tests {
         let places = Places::new(2, 2);
         // Two clients that have proven themselves have all places.
         let proven = [0, 1].map(|_| places.take("192.0.2.1".parse().unwrap()).unwrap());
-        proven.iter().for_each(gnstor_fabric::tcp::Place::set_admitted);
+        let client = Identity::Client(ClientId::MIN);
+        proven.iter().for_each(|place| assert!(place.set_admitted(client)));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let listener = Listener::open_for(listener, threads.handle(), None, places).unwrap();
         let connect = || {

@@ -40,7 +40,7 @@ impl Controller {
     ) -> Result<(Self, Vec<u8>), (u16, Failure)> {
         let transaction = transaction_of(negotiate);
         let chosen = choose(negotiate, group).map_err(|failure| (transaction, failure))?;
-        let public = chosen.public(&dice.private);
+        let public = dice.pair.public(chosen);
         let challenge = message::Challenge {
             head: Head::new(DHCHAP, id::CHALLENGE, transaction),
             hash_bytes: 32,
@@ -50,7 +50,7 @@ impl Controller {
             public_bytes: u16::try_from(public.len()).expect("at most 384").into(),
             sequence: dice.sequence.into(),
         };
-        let bytes = [challenge.as_bytes(), &dice.challenge, &public].concat();
+        let bytes = [challenge.as_bytes(), &dice.challenge, public].concat();
         let run = Run { names, transaction, shared: None };
         Ok((Self { run, secret, dice, state: State::Challenged { group: chosen } }, bytes))
     }
@@ -80,7 +80,7 @@ impl Controller {
             return Err(Failure::Payload);
         }
         if group != Group::Null {
-            self.run.shared = Some(group.shared(&self.dice.private, public).ok_or(Failure::Group)?);
+            self.run.shared = Some(self.dice.pair.shared(group, public).ok_or(Failure::Group)?);
         }
         let c1: Value = self.dice.challenge;
         let host = Responder { is_host: true, challenge: &c1, sequence: self.dice.sequence };

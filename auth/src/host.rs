@@ -4,8 +4,10 @@
 use crate::group::{Group, PRIVATE_BYTES};
 use crate::key::Secret;
 use crate::message::{self, COMMON, DHCHAP, Failure, GROUPS_AT, Head, PROTOCOL_DHCHAP, SHA256, id};
+use crate::pair::KeyPair;
 use crate::queue::SessionKey;
 use crate::response::{Names, Responder, Run, Value};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -14,20 +16,27 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 pub struct Dice {
     /// Challenge to the other side.
     pub challenge: [u8; 32],
-    /// Private exponent.
-    pub private: [u8; PRIVATE_BYTES],
+    /// Private exponent, and its public value. It may serve other runs, too.
+    #[zeroize(skip)]
+    pub pair: Arc<KeyPair>,
     /// Sequence number of the challenge.
     pub sequence: u32,
 }
 
 impl Dice {
-    /// Dice of these random bytes.
-    pub fn thrown(fill: impl FnOnce(&mut [u8])) -> Self {
-        let mut bytes = Zeroizing::new([0; 32 + PRIVATE_BYTES + 4]);
+    /// Dice of these random bytes, with an exponent of this run alone.
+    pub fn thrown(mut fill: impl FnMut(&mut [u8])) -> Self {
+        let mut private = Zeroizing::new([0; PRIVATE_BYTES]);
+        fill(&mut private[..]);
+        Self::with(Arc::new(KeyPair::new(*private)), fill)
+    }
+
+    /// Dice of these random bytes, with an exponent that may serve other runs.
+    pub fn with(pair: Arc<KeyPair>, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut bytes = Zeroizing::new([0; 32 + 4]);
         fill(&mut bytes[..]);
-        let mut dice = Self { challenge: [0; 32], private: [0; PRIVATE_BYTES], sequence: 0 };
+        let mut dice = Self { challenge: [0; 32], pair, sequence: 0 };
         dice.challenge.copy_from_slice(&bytes[..32]);
-        dice.private.copy_from_slice(&bytes[32..32 + PRIVATE_BYTES]);
         let word = bytes.last_chunk::<4>().expect("four bytes and more");
         // Sequence number 0 means "no challenge" in the specification.
         dice.sequence = u32::from_le_bytes(*word).max(1);
@@ -107,13 +116,13 @@ impl Host {
         let (c1, public) = rest.split_first_chunk::<32>().ok_or(Failure::Payload)?;
         // A controller fills the host's buffer up with zeros.
         let public = public.get(..head.public_bytes.get().into()).ok_or(Failure::Payload)?;
-        let mine = group.public(&self.dice.private);
+        let mine = self.dice.pair.public(group);
         if group == Group::Null {
             if !public.is_empty() {
                 return Err(Failure::Payload);
             }
         } else {
-            self.run.shared = Some(group.shared(&self.dice.private, public).ok_or(Failure::Group)?);
+            self.run.shared = Some(self.dice.pair.shared(group, public).ok_or(Failure::Group)?);
         }
         let own = Responder { is_host: true, challenge: c1, sequence: head.sequence.get() };
         let response = self.run.respond(own, &self.secret);
@@ -127,7 +136,7 @@ impl Host {
             sequence: self.dice.sequence.into(),
         };
         self.state = State::Replied { c1: *c1, sequence: self.dice.sequence };
-        Ok([reply.as_bytes(), &response, &self.dice.challenge, &mine].concat())
+        Ok([reply.as_bytes(), &response, &self.dice.challenge, mine].concat())
     }
 
     /// Takes the controller's response. Returns the last message and the key of the session.

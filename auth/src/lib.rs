@@ -29,6 +29,7 @@
 //! | [`key`] | secrets, their text form, derivation |
 //! | [`message`] | bytes of the messages |
 //! | [`group`] | Diffie-Hellman groups |
+//! | [`pair`] | key pairs that serve several runs |
 //! | [`host`], [`controller`] | the two state machines |
 //! | [`check_private`] | files with secrets that others cannot read |
 //! | [`random`] | random bytes of the operating system |
@@ -41,6 +42,7 @@ pub mod group;
 pub mod host;
 pub mod key;
 pub mod message;
+pub mod pair;
 mod private_file;
 pub mod queue;
 pub mod random;
@@ -53,6 +55,7 @@ pub use host::Dice;
 pub use host::Host;
 pub use key::{KeyError, Secret};
 pub use message::Failure;
+pub use pair::{KeyPair, KeyPairs};
 pub use private_file::check_private;
 pub use queue::{QueueProof, SessionKey};
 pub use response::Names;

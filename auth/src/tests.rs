@@ -9,6 +9,7 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::key::{KEY_BYTES, is_mac, mac};
 use crate::message::MAX_MESSAGE;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const HOST: &str = "nqn.2026-11.dev.gnstor:client.0007.1";
 const SSD: &str = "nqn.2026-11.dev.gnstor:ssd.2";
@@ -20,7 +21,7 @@ fn names() -> Names {
 fn dice(seed: u8) -> Dice {
     Dice {
         challenge: [seed; 32],
-        private: [seed | 1; crate::group::PRIVATE_BYTES],
+        pair: Arc::new(KeyPair::new([seed | 1; crate::group::PRIVATE_BYTES])),
         sequence: u32::from(seed) + 1,
     }
 }
@@ -117,19 +118,56 @@ fn a_challenge_of_another_run_proves_nothing_in_this_one() {
 fn each_throw_has_a_challenge_an_exponent_and_a_number_of_its_own() {
     let _deadline = Deadline::after(LIMIT);
     let thrown = |first: u8| {
+        let mut value = first;
         Dice::thrown(|bytes| {
-            let mut value = first;
             for byte in bytes {
                 *byte = value;
                 value = value.wrapping_mul(5).wrapping_add(3);
             }
         })
     };
+    let group = Group::Ffdhe2048;
     let (one, two) = (thrown(1), thrown(2));
     assert_ne!(one.challenge, two.challenge);
-    assert_ne!(one.private, two.private);
+    assert_ne!(one.pair.public(group), two.pair.public(group));
     assert_ne!(one.sequence, two.sequence);
-    assert!(one.challenge != [0; 32] && one.private[..32] != one.challenge, "no byte is used twice");
+    let reused: [u8; 35] = std::array::from_fn(|at| one.challenge.get(at).copied().unwrap_or_default());
+    assert_ne!(one.pair.public(group), group.public(&reused), "no byte is used twice");
+    assert_ne!(one.challenge, [0; 32]);
+    // Two runs with one exponent have challenges and numbers of their own.
+    let mut count = 0;
+    let [a, b] = [0, 1].map(|_| {
+        Dice::with(Arc::clone(&one.pair), |bytes| {
+            count += 1;
+            bytes.fill(count);
+        })
+    });
+    assert!(a.challenge != b.challenge && a.sequence != b.sequence);
+}
+
+/// Of two runs with the pairs of both ends the same, neither response nor session key of one is the other's.
+#[test]
+fn runs_with_one_key_pair_prove_nothing_to_each_other() {
+    let _deadline = Deadline::after(LIMIT);
+    let pairs = [3, 7].map(|seed| Arc::new(KeyPair::new([seed; crate::group::PRIVATE_BYTES])));
+    let group = Group::Ffdhe2048;
+    let with = |end: usize, nth: u8| Dice::with(Arc::clone(&pairs[end]), |bytes| bytes.fill(nth));
+    let begun = |nth: u8| {
+        let (host, negotiate) = Host::begin(names(), secret(5), &[group], 77, with(0, nth));
+        let (ssd, challenge) =
+            Controller::begin(names(), secret(5), group, &negotiate, with(1, nth + 100)).unwrap();
+        (host, ssd, challenge)
+    };
+    let (mut host, mut ssd, challenge) = begun(1);
+    let reply = host.on_challenge(&challenge).unwrap();
+    let (_, mut other_ssd, _) = begun(2);
+    assert_eq!(other_ssd.on_reply(&reply).unwrap_err(), Failure::Authentication);
+    let (success2, key) = host.on_success1(&ssd.on_reply(&reply).unwrap()).unwrap();
+    ssd.on_success2(&success2).unwrap();
+    let (mut other_host, mut other_ssd, challenge) = begun(2);
+    let reply = other_host.on_challenge(&challenge).unwrap();
+    let (_, other_key) = other_host.on_success1(&other_ssd.on_reply(&reply).unwrap()).unwrap();
+    assert!(!same_key(&key, &other_key), "each run has a session of its own");
 }
 
 #[test]

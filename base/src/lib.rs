@@ -9,6 +9,7 @@
 //! | [`ahead`] | how long before its modelled time something is done |
 //! | [`lock`] | how a thread waits for a lock |
 //! | [`padding`] | cache lines |
+//! | [`peer_map`] | maps whose keys peers choose |
 //! | [`turns`] | queues whose owners take turns |
 //!
 //! This crate builds no C++, reads no clock and starts no thread, except for the deadlines of tests
@@ -18,6 +19,7 @@ pub mod ahead;
 pub mod controller;
 pub mod lock;
 pub mod padding;
+pub mod peer_map;
 pub mod region;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

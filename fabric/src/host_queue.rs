@@ -133,15 +133,7 @@ impl HostQueue {
         if status.is_success() {
             return Ok(());
         }
-        let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();
-        if refusal == Some(Refusal::NotReady) {
-            return Err(ChannelError::NotReady { peer: self.peer.clone() });
-        }
-        let why = refusal.map_or("", Refusal::sentence);
-        Err(ChannelError::Refused {
-            peer: self.peer.clone(),
-            cause: format!("{what}: status {status} {why}"),
-        })
+        Err(refused(self.peer.clone(), what, cqe))
     }
 
     /// Identify Controller.
@@ -239,6 +231,20 @@ impl HostQueue {
                 Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() })
             }
             None => Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline }),
+        }
+    }
+}
+
+/// The error of a command that `peer` completed with an error status. Only some of them end later by
+/// themselves: the caller dials on then.
+fn refused(peer: String, what: &str, cqe: &Cqe) -> ChannelError {
+    match Detail::from_dw0(cqe.dw0.get()).refusal() {
+        Some(Refusal::NotReady) => ChannelError::NotReady { peer },
+        Some(Refusal::HostsFull) => ChannelError::Full { peer },
+        refusal => {
+            let why = refusal.map_or("", Refusal::sentence);
+            let cause = format!("{what}: status {} {why}", Status(cqe.status_word()));
+            ChannelError::Refused { peer, cause }
         }
     }
 }
@@ -346,5 +352,28 @@ impl AdminQueue for HostQueue {
 
     fn give_up(&mut self, error: &ChannelError) {
         self.broken.get_or_insert_with(|| error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn a_refusal_for_want_of_ids_is_said_as_full_and_not_as_a_refusal() {
+        let _deadline = deadline();
+        let said = |refusal: Refusal| {
+            let mut cqe = Cqe { dw0: Detail::new(refusal, None).to_dw0().into(), ..Cqe::default() };
+            cqe.set_status_word(refusal.status().0);
+            refused("SSD 3".into(), "Connect", &cqe)
+        };
+        assert_eq!(said(Refusal::HostsFull), ChannelError::Full { peer: "SSD 3".into() });
+        assert!(said(Refusal::HostsFull).to_string().contains("try again later"));
+        assert_eq!(said(Refusal::NotReady), ChannelError::NotReady { peer: "SSD 3".into() });
+        let ChannelError::Refused { cause, .. } = said(Refusal::ConnectRefused) else {
+            panic!("this host may not connect, and a later try changes nothing")
+        };
+        assert!(cause.contains("may not connect"), "{cause}");
     }
 }

@@ -54,6 +54,7 @@ enum {
   GN_DEPRIVED = 46,
   GN_OLDER_IMAGE = 47,
   GN_NEEDS_SALVAGE = 48,
+  GN_HOSTS_FULL = 49,
   GN_REFUSALS_END
 };
 
@@ -116,6 +117,7 @@ static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
       [GN_DEPRIVED] = {0x01C7, "Deprived", "2a (serving lease)"},
       [GN_OLDER_IMAGE] = {0x41C8, "OlderImage", "2a (serving lease)"},
       [GN_NEEDS_SALVAGE] = {0x0709, "NeedsSalvage", "17 (salvage)"},
+      [GN_HOSTS_FULL] = {0x0181, "HostsFull", "NVMe-oF"},
   };
   return &all[code < GN_REFUSALS_END ? code : 0];
 }

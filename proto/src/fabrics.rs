@@ -215,7 +215,7 @@ impl ConnectData {
 
 /// The identity that a connection speaks for. It is fixed at Connect; firmware compares it with every
 /// command (protocol rule 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// A client with an id that the daemon gave it.
     Client(ClientId),

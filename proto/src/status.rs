@@ -235,6 +235,9 @@ refusals! {
     /// the operator can say what is right.
     NeedsSalvage = 48, 0x0709, 11, Unavailable, "17 (salvage)",
         "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies";
+    /// Hosts have all controller ids or queue entries that they may have. Later there may be some.
+    HostsFull = 49, 0x0181, 11, ResourceExhausted, "NVMe-oF",
+        "hosts hold all controllers or queue entries that the SSD gives out: try again later";
 }
 
 /// DW0 of a refused command: the refusal's number, the SSD that refused, and the volume.

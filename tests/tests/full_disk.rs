@@ -4,11 +4,11 @@
 
 use crate::mounts::left_out;
 use gnstor_proto::status::Refusal;
-use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::command::{BUILD_LIMIT, Guard, HOSTILE, Up};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, Guest, IO_TIMEOUT, assert_same, io_failure, pattern, volume, within};
 use libgnstor::{IoFailure, Rights};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest time in which the process must end. A service manager would kill it later.
@@ -62,10 +62,26 @@ impl Drop for Mounted {
 
 #[test]
 fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_data_is_there() {
-    within(BUILD_LIMIT, || {
+    fill_and_come_back(|_| None);
+}
+
+/// Hostile clients attack the SSD from before its disk is full until after its end.
+#[test]
+fn a_full_disk_beside_attackers_refuses_writes_and_keeps_all_acknowledged_data() {
+    fill_and_come_back(|up| {
+        let address = up.serving["fabric"].as_str().expect("an address");
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(&*HOSTILE).args([address, "600", "7"]);
+        Some(Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("they start")))
+    });
+}
+
+fn fill_and_come_back(attack: fn(&Up) -> Option<Guard>) {
+    within(BUILD_LIMIT, move || {
         let Some(disk) = Mounted::new("size=52m") else { return };
         let data = disk.0.path().join("array").to_str().expect("a plain path").to_owned();
         let up = Up::start(&["--ssds", "1", "--data", &data, "--sparse"]);
+        let attackers = attack(&up);
         let piece = |nth: usize| pattern(nth as u64 + 1, PIECE * BLOCK);
         let mut acknowledged = Vec::new();
         {
@@ -94,6 +110,7 @@ fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_da
         eprintln!("{} pieces acknowledged; ended with {code}: {said:?}", acknowledged.len());
         let is_told = said.iter().any(|line| line.contains("nothing acknowledged is lost"));
         assert!(code == 0 || is_told, "{code}: {said:?}");
+        drop(attackers);
 
         disk.resize("size=200m");
         let up = Up::start_as(&["--data", &data]);

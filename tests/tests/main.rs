@@ -51,6 +51,7 @@ mod trust_key;
 mod trust_logs;
 mod trust_tls;
 mod unordered;
+mod unseeded;
 mod voters;
 mod whole_way;
 mod witness;

@@ -87,7 +87,7 @@ impl Connection {
 
     /// Marks the connection as admitted: it no longer gives way to others.
     pub(super) fn set_admitted(&self) {
-        self.guard.place.set_admitted();
+        self.guard.place.keep();
     }
 }
 

@@ -5,7 +5,7 @@
 use super::*;
 
 impl Ssd {
-    pub(crate) fn open_queue(&mut self, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+    pub(crate) fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
         if request.recfmt.get() != 0 {
             return Err(cm_reject::INVALID_RECFMT);
         }
@@ -22,7 +22,11 @@ impl Ssd {
         if request.qid.get() == 0 && entries > MAX_ADMIN_ENTRIES {
             return Err(cm_reject::INVALID_HSQSIZE);
         }
-        if !self.hosts.has_room(key) {
+        while !self.hosts.has_room() {
+            let oldest = self.hosts.gives_entries().ok_or(cm_reject::NO_RESOURCES)?;
+            self.shut(now, oldest);
+        }
+        if self.hosts.queue(key).is_some() {
             return Err(cm_reject::NO_RESOURCES);
         }
         self.hosts.open(key, request.qid.get(), entries);

@@ -68,6 +68,8 @@ pub(crate) struct Host {
     pub(crate) host_id: [u8; 16],
     /// Number of the host's registration, from its NQN.
     pub(crate) serial: u64,
+    /// Its number among all hosts that the SSD has had.
+    pub(super) born: u64,
     pub(crate) proof: Proof,
     pub(crate) features: Features,
     pub(crate) events: Events,

@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod features;
 mod host;
 mod identities;
+mod parts;
 pub(crate) mod proof;
 pub(crate) mod said;
 mod table;

@@ -3,7 +3,7 @@
 
 use super::said::Said;
 use crate::request::Refused;
-use gnstor_auth::{Controller, Group, QueueProof, Secret, SessionKey};
+use gnstor_auth::{Controller, Group, KeyPairs, QueueProof, Secret, SessionKey};
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{ConnectData, Identity};
 use gnstor_proto::slba::ClientId;
@@ -35,6 +35,7 @@ impl fmt::Debug for Authentication {
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     asks: Option<Authentication>,
+    pairs: KeyPairs,
     /// The highest serial that was proven or that CLIENT END named, for each client id.
     serials: HashMap<ClientId, u64>,
     /// Messages of hosts that are to be judged as soon as the SSD's lock is free.
@@ -52,9 +53,9 @@ impl Gate {
         self.asks.is_some()
     }
 
-    /// The proof that hosts must give, if any.
-    pub(super) fn authentication(&mut self) -> Option<&mut Authentication> {
-        self.asks.as_mut()
+    /// The proof that hosts must give, if any, and the SSD's key pairs.
+    pub(super) fn authentication(&mut self) -> Option<(&mut Authentication, &mut KeyPairs)> {
+        Some((self.asks.as_mut()?, &mut self.pairs))
     }
 
     /// Whether an older registration of the host's id has been replaced.

@@ -6,12 +6,15 @@ use super::events::Events;
 use super::features::Features;
 use super::host::{Host, NewHost, Queue, Role};
 use super::identities::Identities;
-use super::proof::{Authentication, Gate};
+use super::parts::{Parts, most_entries};
+use super::proof::{Authentication, Gate, Proof};
 use crate::commands::scratch::Owner;
 use crate::smart::errors::ErrorLog;
+use gnstor_auth::KeyPairs;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::status::Refusal;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -26,12 +29,12 @@ const FRESH_ENTRIES: u16 = 2;
 /// Most I/O queues of one controller.
 pub(crate) const MAX_IO_QUEUES: u16 = 1024;
 /// Most entries of all queues together: as many as the slabs can number.
-const MAX_ENTRIES: u32 = 1 << 18;
+pub(super) const MAX_ENTRIES: u32 = 1 << 18;
 /// Most controllers of a client with weighted round robin. All workers share the order of such a controller,
 /// so each of them looks at those whose next command another one has.
 pub(crate) const MOST_WEIGHTED: usize = 16;
 /// Controller ids are 1 to this.
-const MAX_CONTROLLERS: usize = 0x4000;
+pub(super) const MAX_CONTROLLERS: usize = 0x4000;
 
 /// Queue keys are small numbers that the target chose; spreading them is all the hash has to do.
 #[derive(Default)]
@@ -75,12 +78,17 @@ pub(crate) enum Standing {
     Io { identity: Identity, class: Class, arbiter: Arc<Arbiter> },
 }
 
+/// A controller whose own host asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known(u16);
+
 /// All connections of one SSD.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
     controllers: Vec<Option<Host>>,
     of_identity: Identities,
+    parts: Parts,
     /// Ids below the highest that no controller has.
     free: BTreeSet<u16>,
     /// Times at which controllers' deadlines are checked, with an entry for each controller that has one.
@@ -88,6 +96,9 @@ pub(crate) struct Hosts {
     deadlines: BTreeSet<(Time, u16)>,
     entries: u32,
     gate: Gate,
+    /// Searches for a queue's id.
+    #[cfg(test)]
+    pub(crate) searches: std::cell::Cell<u32>,
 }
 
 impl Hosts {
@@ -101,7 +112,10 @@ impl Hosts {
     }
 
     /// The proof that the host of this controller must give, if any.
-    pub(crate) fn host_to_prove(&mut self, cntlid: u16) -> Option<(&mut Authentication, &mut Host)> {
+    pub(crate) fn host_to_prove(
+        &mut self,
+        cntlid: u16,
+    ) -> Option<((&mut Authentication, &mut KeyPairs), &mut Host)> {
         let host = self.controllers.get_mut(index(cntlid))?.as_mut()?;
         Some((self.gate.authentication()?, host))
     }
@@ -133,9 +147,35 @@ impl Hosts {
         host.is_some_and(|host| host.features.tell_unwritten)
     }
 
-    /// Whether a queue may be opened under this key.
-    pub(crate) fn has_room(&self, key: QueueKey) -> bool {
-        !self.queues.contains_key(&key) && self.entries + u32::from(FRESH_ENTRIES) <= MAX_ENTRIES
+    /// Whether another queue finds entries.
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries + u32::from(FRESH_ENTRIES) <= MAX_ENTRIES
+    }
+
+    /// The admin queue of the host that gives way if a host that claims this identity needs a controller id.
+    /// It is the oldest one with such a claim and without a proof.
+    pub(crate) fn gives_id(&self, identity: Identity) -> Option<QueueKey> {
+        self.admin_of(self.parts.oldest_claim(identity)?)
+    }
+
+    /// The same if a host needs entries.
+    pub(crate) fn gives_entries(&self) -> Option<QueueKey> {
+        self.admin_of(self.parts.oldest()?)
+    }
+
+    fn admin_of(&self, cntlid: u16) -> Option<QueueKey> {
+        self.controllers.get(index(cntlid))?.as_ref()?.queues.first().copied()
+    }
+
+    /// Whether a host that claims this identity finds a controller id.
+    pub(crate) fn has_id(&self, identity: Identity) -> bool {
+        self.parts.has_id(identity)
+    }
+
+    /// The host of a controller has proven its identity: it gives way to no other.
+    pub(crate) fn proven(&mut self, cntlid: u16) {
+        let Some(host) = self.controllers.get(index(cntlid)).and_then(Option::as_ref) else { return };
+        self.parts.proven(host.identity, host.born);
     }
 
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
@@ -145,11 +185,12 @@ impl Hosts {
         self.queues.insert(key, Queue { qid, role, entries, counted, size: entries, class });
     }
 
-    /// Counts all entries of a queue whose Connect is about to succeed. Returns whether they fit.
-    pub(crate) fn count_all(&mut self, key: QueueKey) -> bool {
+    /// Counts all entries of a queue whose Connect is about to succeed. Returns whether they fit. Clients
+    /// leave the last ones to the daemon and to other SSDs.
+    pub(crate) fn count_all(&mut self, key: QueueKey, identity: Identity) -> bool {
         let Some(queue) = self.queues.get_mut(&key) else { return false };
         let more = u32::from(queue.entries - queue.counted);
-        let fits = self.entries + more <= MAX_ENTRIES;
+        let fits = self.entries + more <= most_entries(identity);
         if fits {
             self.entries += more;
             queue.counted = queue.entries;
@@ -182,6 +223,7 @@ impl Hosts {
     fn end(&mut self, cntlid: u16) -> Vec<QueueKey> {
         let Some(host) = self.controllers[index(cntlid)].take() else { return Vec::new() };
         self.of_identity.remove(host.identity, cntlid);
+        self.parts.remove(host.identity, host.born);
         self.deadlines.remove(&(host.looked_at, cntlid));
         self.free.insert(cntlid);
         host.queues
@@ -204,6 +246,9 @@ impl Hosts {
     /// Makes a controller for the admin queue `key`; its id, while there are any.
     pub(crate) fn create(&mut self, key: QueueKey, host: NewHost, now: Time) -> Option<u16> {
         let NewHost { identity, host_id, serial, kato, proof } = host;
+        if !self.has_id(identity) {
+            return None;
+        }
         let cntlid = match self.free.pop_first() {
             Some(cntlid) => cntlid,
             None if self.controllers.len() == MAX_CONTROLLERS => return None,
@@ -213,6 +258,7 @@ impl Hosts {
             }
         };
         let queues = vec![key];
+        let born = self.parts.add(identity, cntlid, matches!(proof, Proof::Awaited { .. }));
         self.controllers[index(cntlid)] = Some(Host {
             identity,
             cc: 0,
@@ -222,6 +268,7 @@ impl Hosts {
             queues,
             host_id,
             serial,
+            born,
             proof,
             features: Features::default(),
             events: Events::default(),
@@ -262,7 +309,30 @@ impl Hosts {
 
     /// Whether a client may have one more controller with weighted round robin.
     pub(crate) fn may_weigh(&self, identity: Identity) -> bool {
-        self.of(identity).filter(|host| host.arbiter.is_weighted()).count() < MOST_WEIGHTED
+        self.of_identity.weighted(identity) < MOST_WEIGHTED
+    }
+
+    /// Sets whether a controller has weighted round robin. It has a new arbiter then.
+    pub(crate) fn weigh(&mut self, cntlid: u16, is_weighted: bool) {
+        let Some(host) = self.controllers.get_mut(index(cntlid)).and_then(Option::as_mut) else { return };
+        host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
+        self.of_identity.weigh(host.identity, cntlid, is_weighted);
+    }
+
+    /// The controller of this id, if it is of the host that a Connect describes.
+    pub(crate) fn known(
+        &self,
+        cntlid: u16,
+        identity: Identity,
+        host_id: [u8; 16],
+        serial: u64,
+    ) -> Result<Known, Refusal> {
+        let host = self.controllers.get(index(cntlid)).and_then(Option::as_ref);
+        let host = host.ok_or(Refusal::ConnectInvalid)?;
+        if (host.identity, host.host_id, host.serial) != (identity, host_id, serial) {
+            return Err(Refusal::ConnectRefused);
+        }
+        Ok(Known(cntlid))
     }
 
     /// Admin queues of hosts with this identity and another host identifier, or an older registration.
@@ -279,14 +349,17 @@ impl Hosts {
 
     /// The queue of this id of a controller. After Disconnect a queue has its id no longer.
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
+        #[cfg(test)]
+        self.searches.set(self.searches.get() + 1);
         let host = self.controllers.get(index(cntlid))?.as_ref()?;
         let has_id = |queue: &Queue| queue.qid == qid && !matches!(queue.role, Role::Ended(_));
         host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(has_id))
     }
 
-    /// Whether a controller has a queue of this id.
-    pub(crate) fn has_qid(&self, cntlid: u16, qid: u16) -> bool {
-        self.queue_of(cntlid, qid).is_some()
+    /// Whether a controller has a queue of this id. Only its own host may learn that, also by the time that
+    /// the search takes.
+    pub(crate) fn has_qid(&self, known: Known, qid: u16) -> bool {
+        self.queue_of(known.0, qid).is_some()
     }
 
     /// The SSD was stopped until now and could hear no host, so each keep-alive timeout starts again. Leases
@@ -320,6 +393,27 @@ fn index(cntlid: u16) -> usize {
 }
 
 #[cfg(test)]
+impl Hosts {
+    /// Clients take all controller ids that they may have.
+    pub(crate) fn take_all_ids(&mut self) {
+        use crate::hosts::NewHost;
+        use gnstor_base::time::Span;
+        use gnstor_proto::slba::ClientId;
+        let identity = Identity::Client(ClientId::new(9).expect("an id"));
+        let host = |identity| {
+            let (kato, proof) = (Span::from_ms(120_000), Proof::NotAsked);
+            NewHost { identity, host_id: [0; 16], serial: 0, kato, proof }
+        };
+        for nth in 1_000_000.. {
+            let key = QueueKey(nth);
+            let Some(cntlid) = self.create(key, host(identity), Time::ZERO) else { return };
+            self.open(key, 0, 2);
+            self.queue(key).expect("it is open").role = Role::Admin(cntlid);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::hosts::proof::Proof;
@@ -330,7 +424,7 @@ mod tests {
     #[test]
     fn thousands_of_controllers_end_in_the_order_of_their_deadlines() {
         let _deadline = crate::deadline::deadline();
-        let count = u32::try_from(MAX_CONTROLLERS).expect("some thousand");
+        let count = u32::try_from(MAX_CONTROLLERS).expect("some thousand") / 16 * 15;
         let mut hosts = Hosts::default();
         let identity = Identity::Client(ClientId::new(9).expect("an id"));
         for nth in 1..=count {
@@ -358,12 +452,12 @@ mod tests {
         let mut hosts = Hosts::default();
         let deep = MAX_ENTRIES / u32::from(MAX_QUEUE_ENTRIES);
         for nth in 0..10 * deep {
-            assert!(hosts.has_room(QueueKey(nth)));
+            assert!(hosts.has_room());
             hosts.open(QueueKey(nth), 1, MAX_QUEUE_ENTRIES);
         }
-        let counted = (0..10 * deep).filter(|&nth| hosts.count_all(QueueKey(nth))).count();
+        let counted = (0..10 * deep).filter(|&nth| hosts.count_all(QueueKey(nth), Identity::Daemon)).count();
         assert!((1..deep as usize).contains(&counted), "{counted} fit");
-        assert!(hosts.count_all(QueueKey(0)), "it counts already");
+        assert!(hosts.count_all(QueueKey(0), Identity::Daemon), "it counts already");
         (0..10 * deep).for_each(|nth| _ = hosts.close(QueueKey(nth)));
         assert_eq!(hosts.entries, 0);
     }

@@ -19,6 +19,7 @@ use crate::hosts::Standing;
 use crate::hosts::arbiter::{Arbiter, Class, RoundRobin};
 use crate::workers::worker_of;
 use gnstor_base::controller::QueueKey;
+use gnstor_base::peer_map::PeerMap;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
@@ -49,7 +50,7 @@ pub(super) struct Pending {
     /// The clients with commands pending, in the order of their turns.
     clients: Rings<Client>,
     order: Ring,
-    by_identity: FxHashMap<Identity, u32>,
+    by_identity: PeerMap<Identity, u32>,
     /// The controllers of all these clients.
     controllers: Rings<Controller>,
     /// Places of controllers, by the addresses of their arbiters. The id of a controller that has ended may
@@ -204,10 +205,8 @@ impl Pending {
             return place;
         }
         let Self { clients, order, .. } = self;
-        let client = *self
-            .by_identity
-            .entry(identity)
-            .or_insert_with(|| clients.push_back(order, Client { identity, controllers: Ring::default() }));
+        let new = || clients.push_back(order, Client { identity, controllers: Ring::default() });
+        let client = *self.by_identity.get_or_insert(identity, new);
         self.shared += usize::from(arbiter.is_weighted());
         let (key, arbiter, own) = (address(arbiter), Arc::clone(arbiter), RoundRobin::default());
         let controller = Controller { client, arbiter, own, queues: 0 };

@@ -243,7 +243,7 @@ impl Controller for Worker {
         self.now = now;
         let entries = request.hsqsize_z.get().saturating_add(1);
         let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
-        let opened = self.shared.lock(self.index).open_queue(name, request);
+        let opened = self.shared.lock(self.index).open_queue(now, name, request);
         if opened.is_err() {
             self.ports.close(name);
         }

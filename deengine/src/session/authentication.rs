@@ -127,7 +127,7 @@ impl Ssd {
     /// Takes the run of a controller. `None`: it has failed, and hears nothing more.
     fn hear(&mut self, cntlid: u16) -> Option<Run> {
         let subsystem = ssd_subnqn(self.config().index);
-        let (asks, host) = self.hosts.host_to_prove(cntlid)?;
+        let ((asks, pairs), host) = self.hosts.host_to_prove(cntlid)?;
         let nqn = host.nqn();
         let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
         // A host must fetch each answer before it sends the next message.
@@ -136,7 +136,8 @@ impl Ssd {
             Stage::Begun => {
                 let secret = asks.manager_key.of_host(&nqn);
                 let names = Names { host: nqn, subsystem };
-                let dice = Box::new(Dice::thrown(|bytes| (asks.random)(bytes)));
+                let pair = pairs.next(|bytes| (asks.random)(bytes));
+                let dice = Box::new(Dice::with(pair, |bytes| (asks.random)(bytes)));
                 Some(Run::Begun { names, secret, group: asks.group, dice })
             }
             Stage::Challenged(run) => Some(Run::Challenged(run)),
@@ -154,6 +155,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
+        self.hosts.proven(cntlid);
         self.hosts.gate_mut().note(identity, serial);
         // This must come first, so that resources of the client's former connection do not count beside the
         // new one.

@@ -5,7 +5,7 @@ use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
 use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::hosts::arbiter::{Arbiter, Class};
+use crate::hosts::arbiter::Class;
 use crate::hosts::proof::Proof;
 use crate::hosts::{
     AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of, keep_alive_of,
@@ -19,7 +19,6 @@ use gnstor_proto::fabrics::{
 };
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
-use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17).
@@ -172,39 +171,50 @@ impl Ssd {
             let kato = keep_alive_of(fields.kato_ms.get());
             let proof = self.ask_proof(now, identity, serial)?;
             let is_proven = matches!(proof, Proof::NotAsked);
-            self.count_entries(key)?;
+            self.make_room(now, identity);
+            self.count_entries(now, key, identity)?;
             // A host that has proven nothing ends the queues of no other.
             if is_proven {
                 self.end_former_host(now, identity, data.host_id, 0);
             }
             let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
-            let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::ConnectRefused)?;
+            let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::HostsFull)?;
             self.wake_at(now + kato);
             // The host's activity is counted and saved.
             self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
             return Ok((role, cntlid));
         }
-        let taken = self.hosts.has_qid(cntlid, qid);
-        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        if (host.identity, host.host_id, host.serial) != (identity, data.host_id, serial) {
-            return Err(Refusal::ConnectRefused.into());
-        }
+        let known = self.hosts.known(cntlid, identity, data.host_id, serial)?;
         self.admit_queue(cntlid, qid, data)?;
-        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        if taken {
+        if self.hosts.has_qid(known, qid) {
             return Err(Refusal::ConnectInvalid.into());
         }
+        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
         if u64::from(host.cc) & property::CC_ENABLE == 0 {
             return Err(Refusal::SequenceError.into());
         }
-        self.count_entries(key)?;
+        self.count_entries(now, key, identity)?;
         self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?.queues.push(key);
         Ok((Role::Io(cntlid, identity), cntlid))
     }
 
-    fn count_entries(&mut self, key: QueueKey) -> Result<(), Refused> {
-        if self.hosts.count_all(key) { Ok(()) } else { Err(Refusal::NotReady.into()) }
+    /// If a host that claims this identity finds no controller id, the oldest one without a proof gives way.
+    fn make_room(&mut self, now: Time, identity: Identity) {
+        if !self.hosts.has_id(identity)
+            && let Some(oldest) = self.hosts.gives_id(identity)
+        {
+            self.shut(now, oldest);
+        }
+    }
+
+    /// Counts the entries of a queue. If they do not fit, hosts without a proof give way, the oldest first.
+    fn count_entries(&mut self, now: Time, key: QueueKey, identity: Identity) -> Result<(), Refused> {
+        while !self.hosts.count_all(key, identity) {
+            let oldest = self.hosts.gives_entries().ok_or(Refusal::HostsFull)?;
+            self.shut(now, oldest);
+        }
+        Ok(())
     }
 
     /// Ends the queues of a former host with the same identity. Only then a client that comes back as another
@@ -270,11 +280,11 @@ impl Ssd {
         if is_weighted && !was_weighted && !self.hosts.may_weigh(identity) {
             return Err(Refusal::InvalidField.into());
         }
+        if is_weighted != was_weighted {
+            self.hosts.weigh(cntlid, is_weighted);
+        }
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
         host.cc = value;
-        if is_weighted != was_weighted {
-            host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
-        }
         if was_enabled && !enable {
             // A controller reset: the I/O queues are gone, the admin queue (the first) stays.
             let io_queues: Vec<QueueKey> = host.queues.iter().skip(1).copied().collect();

@@ -5,6 +5,7 @@ mod admitted;
 mod connect_data;
 mod key_holder;
 mod replaced;
+mod reserve;
 mod unlocked;
 
 use super::*;

@@ -38,6 +38,7 @@ mod presets;
 mod rate;
 mod reach;
 mod read_write;
+mod recovering;
 mod refusals;
 mod repair;
 mod seeds;

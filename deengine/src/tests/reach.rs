@@ -228,6 +228,10 @@ fn by_connection(harness: &mut Harness, wanted: Refusal) -> Cqe {
     match wanted {
         Refusal::ConnectRefused => connect(harness, 0, Some(b"nqn.2014-08.org.nvmexpress:stranger")),
         Refusal::ConnectInvalid => connect(harness, 1, None),
+        Refusal::HostsFull => {
+            harness.ssd().hosts.take_all_ids();
+            connect(harness, 0, None)
+        }
         Refusal::SequenceError => {
             harness.open(QueueKey(500), 0, 32);
             harness.run(QueueKey(500), sqe(admin::IDENTIFY))
@@ -313,7 +317,7 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         | Refusal::StaleTerm
         | Refusal::StaleVersion
         | Refusal::SweepPending => by_entry(&mut harness, wanted),
-        Refusal::ConnectRefused | Refusal::ConnectInvalid | Refusal::SequenceError => {
+        Refusal::ConnectRefused | Refusal::ConnectInvalid | Refusal::HostsFull | Refusal::SequenceError => {
             by_connection(&mut harness, wanted)
         }
         Refusal::InvalidField

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Refusals that no script can meet. The subset in C lacks their subject, or no command brings the firmware
 /// there. `gn_run --alone` meets the second kind in C.
-const NOT_MET: [(Refusal, &str); 17] = [
+const NOT_MET: [(Refusal, &str); 18] = [
     (Refusal::OtherArray, "no daemon here asks voters for a term"),
     (Refusal::Deprived, "no peer here asks for a serving lease"),
     (Refusal::OlderImage, "no peer here asks for a serving lease"),
@@ -17,6 +17,7 @@ const NOT_MET: [(Refusal, &str); 17] = [
     (Refusal::BadChecksum, "the data is the emulator's, and it has no medium that fails"),
     (Refusal::ConnectRefused, "no Fabrics: a queue of PCIe is not connected"),
     (Refusal::ConnectInvalid, "no Fabrics"),
+    (Refusal::HostsFull, "no Fabrics"),
     (Refusal::SequenceError, "no Fabrics, no Fused commands"),
     (Refusal::InvalidLogPage, "log pages are the emulator's"),
     (Refusal::FeatureNotSaveable, "features are the emulator's"),

@@ -3,12 +3,15 @@
 
 use super::HostQueue;
 use crate::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_auth::{Dice, Failure, Group, Names, Secret, SessionKey, random};
+use gnstor_auth::{Dice, Failure, Group, KeyPairs, Names, Secret, SessionKey, random};
 use gnstor_proto::fabrics::{self, AuthFields, Host, Identity, PROOF_BYTES, fctype};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Diffie-Hellman groups that a host accepts. The SSD demands one of them.
 const GROUPS: &[Group] = &[Group::Null, Group::Ffdhe2048, Group::Ffdhe3072];
+/// The key pair of this process. A host that dials the SSDs of an array has one pair for all of them.
+static PAIRS: Mutex<KeyPairs> = Mutex::new(KeyPairs::new());
 /// The buffer for a controller's message.
 const RECEIVE_BYTES: usize = 512;
 const _: () = assert!(RECEIVE_BYTES >= gnstor_auth::message::MAX_MESSAGE);
@@ -77,7 +80,8 @@ impl HostQueue {
         let mut transaction = [0; 2];
         random::fill(&mut transaction);
         let transaction = u16::from_le_bytes(transaction);
-        let dice = Dice::thrown(random::fill);
+        let pair = PAIRS.lock().expect("no panic while held").next(random::fill);
+        let dice = Dice::with(pair, random::fill);
         let (mut run, negotiate) = gnstor_auth::Host::begin(names, secret, GROUPS, transaction, dice);
         self.auth_send(&negotiate, deadline)?;
         let challenge = self.auth_receive(deadline)?;

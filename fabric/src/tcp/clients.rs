@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Account of the admitted queue pairs of one host at one SSD, by the clients that have proven themselves on
-//! them. No client holds what the other clients of its host need. When little of the host's part is left, a
-//! client gets more only if it has few.
+//! them. No client holds what the other clients of its host need. When little of the clients' part is left, a
+//! client gets more only if it has few. Key holders, which are the daemon and other SSDs, have a part of
+//! their own.
 
 use super::limits::{
-    CLIENT_ENTRIES, CLIENT_QUEUE_PAIRS, FEW_ENTRIES, FEW_QUEUE_PAIRS, HOST_ENTRIES, HOST_QUEUE_PAIRS,
+    CLIENT_ENTRIES, CLIENT_QUEUE_PAIRS, CLIENTS_ENTRIES, CLIENTS_QUEUE_PAIRS, FEW_ENTRIES, FEW_QUEUE_PAIRS,
+    HOLDERS_ENTRIES, HOLDERS_QUEUE_PAIRS,
 };
+use gnstor_base::peer_map::PeerMap;
 use gnstor_proto::fabrics::Identity;
-use rustc_hash::FxHashMap as HashMap;
 
 /// The account.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    of: HashMap<Identity, Part>,
+    of: PeerMap<Identity, Part>,
     all: Part,
+    holders: Part,
+}
+
+/// Whether this is a client, and no key holder.
+pub(super) fn is_client(who: Identity) -> bool {
+    matches!(who, Identity::Client(_))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,21 +44,31 @@ impl Part {
 impl Clients {
     /// Whether the client may have another queue pair with so many entries.
     pub(super) fn may_have(&self, who: Identity, entries: u32) -> bool {
+        if !is_client(who) {
+            let holders = self.holders.with(entries);
+            return holders.queue_pairs <= HOLDERS_QUEUE_PAIRS && holders.entries <= HOLDERS_ENTRIES;
+        }
         let own = self.of.get(&who).copied().unwrap_or_default().with(entries);
         let all = self.all.with(entries);
         // The last quarter is for clients with few.
-        let leaves_queue_pairs = all.queue_pairs <= HOST_QUEUE_PAIRS / 4 * 3;
-        let leaves_entries = all.entries <= HOST_ENTRIES / 4 * 3;
-        own.queue_pairs <= CLIENT_QUEUE_PAIRS
+        let leaves_queue_pairs = all.queue_pairs <= CLIENTS_QUEUE_PAIRS / 4 * 3;
+        let leaves_entries = all.entries <= CLIENTS_ENTRIES / 4 * 3;
+        let fits = all.queue_pairs <= CLIENTS_QUEUE_PAIRS && all.entries <= CLIENTS_ENTRIES;
+        fits && own.queue_pairs <= CLIENT_QUEUE_PAIRS
             && own.entries <= CLIENT_ENTRIES
             && (own.queue_pairs <= FEW_QUEUE_PAIRS || leaves_queue_pairs)
             && (own.entries <= FEW_ENTRIES || leaves_entries)
     }
 
     pub(super) fn add(&mut self, who: Identity, entries: u32) {
-        let own = self.of.entry(who).or_default();
+        let own = self.of.get_or_insert(who, Part::default);
         *own = own.with(entries);
-        self.all = self.all.with(entries);
+        let part = self.part_of(who);
+        *part = part.with(entries);
+    }
+
+    fn part_of(&mut self, who: Identity) -> &mut Part {
+        if is_client(who) { &mut self.all } else { &mut self.holders }
     }
 
     pub(super) fn remove(&mut self, who: Identity, entries: u32) {
@@ -59,7 +77,8 @@ impl Clients {
         if own.queue_pairs == 0 {
             self.of.remove(&who);
         }
-        self.all = self.all.without(entries);
+        let part = self.part_of(who);
+        *part = part.without(entries);
     }
 
     /// Number of clients.
@@ -82,11 +101,7 @@ mod tests {
     /// Number of clients that hold all that a host may have, if each takes what it may.
     fn clients_to_hold_all(entries: u32) -> u16 {
         let mut clients = Clients::default();
-        let holds_all = |clients: &Clients| {
-            !clients.may_have(client(u16::MAX - 1), entries)
-                || clients.all.queue_pairs >= HOST_QUEUE_PAIRS
-                || clients.all.entries + entries > HOST_ENTRIES
-        };
+        let holds_all = |clients: &Clients| !clients.may_have(client(u16::MAX - 1), entries);
         let mut id = 0;
         while !holds_all(&clients) {
             id += 1;
@@ -98,11 +113,7 @@ mod tests {
     /// Adds queue pairs until no more are allowed. Returns their number.
     fn greedy(clients: &mut Clients, who: Identity, entries: u32) -> u32 {
         let mut count = 0;
-        // The account of the host has the bound of all.
-        while clients.may_have(who, entries)
-            && clients.all.queue_pairs < HOST_QUEUE_PAIRS
-            && clients.all.entries + entries <= HOST_ENTRIES
-        {
+        while clients.may_have(who, entries) {
             clients.add(who, entries);
             count += 1;
         }
@@ -116,7 +127,7 @@ mod tests {
         assert_eq!(greedy(&mut clients, client(1), 2), CLIENT_QUEUE_PAIRS);
         let few = (2..=100).filter(|&id| greedy(&mut clients, client(id), 2) == FEW_QUEUE_PAIRS).count();
         assert!(few > 90, "{few} came to the last quarter");
-        assert!(clients.all.queue_pairs < HOST_QUEUE_PAIRS - 2000, "{:?}", clients.all);
+        assert!(clients.all.queue_pairs < CLIENTS_QUEUE_PAIRS - 1500, "{:?}", clients.all);
         // Others have finished: one that has many may have more.
         (2..=100).for_each(|id| {
             while clients.of.contains_key(&client(id)) {
@@ -131,7 +142,7 @@ mod tests {
     #[test]
     fn it_takes_many_clients_to_hold_all_that_a_host_may_have() {
         let _deadline = deadline();
-        assert_eq!([clients_to_hold_all(2), clients_to_hold_all(FEW_ENTRIES)], [389, 98]);
+        assert_eq!([clients_to_hold_all(2), clients_to_hold_all(FEW_ENTRIES)], [340, 80]);
         // One connection to the daemon has 64 ids. Whatever they take, a further client finds its few.
         for entries in [2, 64, FEW_ENTRIES] {
             let mut clients = Clients::default();
@@ -149,7 +160,7 @@ mod tests {
         for id in 2..=64 {
             greedy(&mut clients, client(id), 64);
         }
-        assert!(clients.all.entries < HOST_ENTRIES - 10_000, "{:?}", clients.all);
+        assert!(clients.all.entries < CLIENTS_ENTRIES - 5_000, "{:?}", clients.all);
         assert_eq!(greedy(&mut clients, client(100), 64), FEW_ENTRIES / 64);
         assert_eq!(clients.count(), 65);
     }

@@ -10,14 +10,15 @@
 //! client's part. Therefore newcomers give way, the oldest first. An honest client is admitted within
 //! milliseconds, and a newcomer that is older than that only fills the part. An admitted one keeps its place.
 
-use super::clients::Clients;
+use super::clients::{Clients, is_client};
 use super::limits::{
-    HOST_ENTRIES, HOST_LEAVING, HOST_NAMES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES,
+    CLIENTS_NAMES, HOST_ENTRIES, HOST_LEAVING, HOST_NAMES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS,
+    SPARED_CONNECTION, WAITING_ENTRIES,
 };
 use super::notice::Notice;
+use gnstor_base::peer_map::PeerMap;
 use gnstor_proto::fabrics::Identity;
-use rustc_hash::FxHashMap as HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -42,9 +43,14 @@ struct Held {
     next: u64,
     /// Connections without an admitted queue pair.
     newcomers: BTreeMap<u64, Arc<Notice>>,
-    of_ssd: HashMap<u16, OfSsd>,
-    /// Queue pairs at all SSDs.
+    /// Connections on which clients were admitted first, by their numbers.
+    of_clients: BTreeSet<u64>,
+    of_ssd: PeerMap<u16, OfSsd>,
+    /// Queue pairs at all SSDs, and those of admitted clients among them.
     queue_pairs: u32,
+    clients_pairs: u32,
+    /// Queue pairs at all SSDs that were told to close and are still there.
+    leaving_pairs: u32,
 }
 
 /// A connection that has begun.
@@ -66,6 +72,29 @@ impl Held {
         self.leaving += 1;
         oldest.end();
         true
+    }
+
+    /// Tells the oldest queue pair that waits at this SSD to close. False: there is none.
+    fn pair_gives_way(&mut self, ssd: u16) -> bool {
+        let Some(of_ssd) = self.of_ssd.get_mut(&ssd) else { return false };
+        let Some((_, (oldest, of))) = of_ssd.waiting.pop_first() else { return false };
+        of_ssd.leaving += 1;
+        self.leaving_pairs += 1;
+        of.close(oldest);
+        true
+    }
+
+    /// The SSD at which most queue pairs of the host wait.
+    fn waits_most_at(&mut self) -> Option<u16> {
+        let (mut most, mut at) = (0, None);
+        let ssds = self.of_ssd.sorted(|_, of_ssd| !of_ssd.waiting.is_empty());
+        for ssd in ssds {
+            let waiting = self.of_ssd.get(&ssd).map_or(0, |of_ssd| of_ssd.waiting.len());
+            if waiting > most {
+                (most, at) = (waiting, Some(ssd));
+            }
+        }
+        at
     }
 }
 
@@ -143,9 +172,22 @@ impl Host {
         &self.held
     }
 
-    /// A client of this connection is admitted: the connection gives way to no other from here on.
-    pub(super) fn admit_connection(&self, number: u64) {
-        lock(&self.account).newcomers.remove(&number);
+    /// `who` is admitted on this connection, which gives way to no other from here on. Of `most` connections,
+    /// clients leave some to others. `None`: the connection stays a newcomer. Else whether it is a further
+    /// one of clients.
+    pub(super) fn admit_connection(&self, number: u64, who: Identity, most: usize) -> Option<bool> {
+        let mut held = lock(&self.account);
+        let is_new = held.newcomers.contains_key(&number) && is_client(who);
+        if is_new && held.of_clients.len() >= most - most / SPARED_CONNECTION {
+            return None;
+        }
+        held.newcomers.remove(&number);
+        Some(is_new && held.of_clients.insert(number))
+    }
+
+    /// Whether clients were admitted first on this connection.
+    pub(super) fn is_of_clients(&self, number: u64) -> bool {
+        lock(&self.account).of_clients.contains(&number)
     }
 
     /// A connection has ended. Returns whether the host has another one.
@@ -153,6 +195,7 @@ impl Host {
         let mut held = lock(&self.account);
         held.connections -= 1;
         held.newcomers.remove(&number);
+        held.of_clients.remove(&number);
         held.leaving -= usize::from(notice.must_end());
         held.connections > 0
     }
@@ -163,12 +206,16 @@ impl Host {
         let &Asked { ssd, entries, conn, notice, who } = asked;
         let mut held = lock(&self.account);
         let number = held.number();
-        let is_everywhere = held.queue_pairs >= HOST_NAMES;
-        let of_ssd = held.of_ssd.entry(ssd).or_default();
+        let is_everywhere = held.queue_pairs - held.leaving_pairs >= HOST_NAMES;
+        if is_everywhere {
+            let at = held.waits_most_at()?;
+            held.pair_gives_way(at);
+        }
+        let of_ssd = held.of_ssd.get_or_insert(ssd, OfSsd::default);
         let counted = entries.min(WAITING_ENTRIES);
         let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
         let is_many = who.is_some_and(|who| !of_ssd.clients.may_have(who, entries));
-        if is_everywhere || is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
+        if is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
             // The number may name no SSD.
             if of_ssd.queue_pairs == 0 {
                 held.of_ssd.remove(&ssd);
@@ -176,10 +223,9 @@ impl Host {
             return None;
         }
         if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {
-            let (_, (oldest, of)) = of_ssd.waiting.pop_first()?;
-            of_ssd.leaving += 1;
-            of.close(oldest);
+            held.pair_gives_way(ssd);
         }
+        let of_ssd = held.of_ssd.get_or_insert(ssd, OfSsd::default);
         of_ssd.queue_pairs += 1;
         of_ssd.entries += counted;
         of_ssd.waiting.insert(number, (conn, Arc::clone(notice)));
@@ -192,6 +238,10 @@ impl Host {
     pub(super) fn admit(&self, entry: &mut Entry, who: Identity) -> bool {
         let mut held = lock(&self.account);
         let waits = entry.client.is_none();
+        let of_client = u32::from(is_client(who));
+        if waits && of_client + held.clients_pairs > CLIENTS_NAMES {
+            return false;
+        }
         let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd).filter(|_| waits) else { return true };
         let all = of_ssd.entries - entry.counted + entry.entries;
         if all > HOST_ENTRIES || !of_ssd.clients.may_have(who, entry.entries) {
@@ -200,6 +250,7 @@ impl Host {
         if of_ssd.waiting.remove(&entry.number).is_some() {
             of_ssd.clients.add(who, entry.entries);
             (of_ssd.entries, entry.counted, entry.client) = (all, entry.entries, Some(who));
+            held.clients_pairs += of_client;
         }
         true
     }
@@ -210,167 +261,19 @@ impl Host {
         let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd) else { return };
         of_ssd.queue_pairs -= 1;
         of_ssd.entries -= entry.counted;
-        match entry.client {
-            Some(who) => of_ssd.clients.remove(who, entry.entries),
-            None if of_ssd.waiting.remove(&entry.number).is_none() => of_ssd.leaving -= 1,
-            None => {}
+        let was_told = entry.client.is_none() && of_ssd.waiting.remove(&entry.number).is_none();
+        of_ssd.leaving -= u32::from(was_told);
+        if let Some(who) = entry.client {
+            of_ssd.clients.remove(who, entry.entries);
         }
         if of_ssd.queue_pairs == 0 {
             held.of_ssd.remove(&entry.ssd);
         }
+        held.clients_pairs -= u32::from(entry.client.is_some_and(is_client));
+        held.leaving_pairs -= u32::from(was_told);
         held.queue_pairs -= 1;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::limits::{CLIENT_QUEUE_PAIRS, FEW_ENTRIES};
-    use super::*;
-    use gnstor_base::testing::deadline;
-    use gnstor_proto::slba::ClientId;
-
-    fn notice() -> Arc<Notice> {
-        Arc::default()
-    }
-
-    fn client(id: u16) -> Identity {
-        Identity::Client(ClientId::new(id).expect("an id"))
-    }
-
-    /// A stranger asks for a queue pair.
-    fn open(host: &Host, entries: u32, conn: u32, notice: &Arc<Notice>) -> Option<Entry> {
-        host.open(&Asked { ssd: 0, entries, conn, notice, who: None })
-    }
-
-    fn admitted(host: &Host, ssd: u16, entries: u32, id: u16) -> Option<Entry> {
-        let mut entry = host.open(&Asked { ssd, entries, conn: 0, notice: &notice(), who: None })?;
-        if host.admit(&mut entry, client(id)) {
-            return Some(entry);
-        }
-        host.close(&entry);
-        None
-    }
-
-    /// Queue pairs of clients that take what they may, from client 1 on, until the host has its part.
-    fn all_of_host(host: &Host, entries: u32) -> Vec<Entry> {
-        let mut all = Vec::new();
-        for id in 1..4096 {
-            all.extend(std::iter::from_fn(|| admitted(host, 0, entries, id)));
-        }
-        all
-    }
-
-    #[test]
-    fn the_oldest_queue_pair_that_waits_gives_way_and_admitted_ones_stay() {
-        let _deadline = deadline();
-        let (host, first, other) = (Host::default(), notice(), notice());
-        let mut admitted = open(&host, 2, 1, &first).expect("room");
-        assert!(host.admit(&mut admitted, client(1)));
-        let all: Vec<_> =
-            (0..HOST_PENDING_CONNECTS).map(|conn| open(&host, 2, 100 + conn, &first).unwrap()).collect();
-        assert!(first.take().is_empty());
-        let mut newest = open(&host, 2, 7, &other).expect("another gives way");
-        assert_eq!((first.take(), other.take()), (vec![100], vec![]));
-        assert_eq!(first.take(), [], "it is told once");
-        // The new one is through before the others have asked for as many again.
-        assert!(host.admit(&mut newest, client(1)));
-        let more = open(&host, 2, 8, &other).expect("the place of the one that was admitted");
-        assert_eq!(first.take(), []);
-        all.iter().chain([&admitted, &newest, &more]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.account).of_ssd.is_empty());
-    }
-
-    #[test]
-    fn no_more_give_way_than_have_not_left_yet() {
-        let _deadline = deadline();
-        let (host, notice) = (Host::default(), notice());
-        let most = HOST_PENDING_CONNECTS + HOST_LEAVING;
-        let mut all: Vec<_> = (0..most).map(|conn| open(&host, 2, conn, &notice).expect("room")).collect();
-        assert!(open(&host, 2, most, &notice).is_none(), "so many were told to close and are still there");
-        assert_eq!(notice.take(), (0..HOST_LEAVING).collect::<Vec<_>>());
-        host.close(&all.remove(0));
-        assert!(open(&host, 2, most, &notice).is_some());
-        // A queue pair that was told to close does so even if it is admitted meanwhile.
-        assert!(host.admit(&mut all[0], client(1)) && all[0].client.is_none());
-    }
-
-    #[test]
-    fn one_host_leaves_queue_pairs_of_an_ssd_to_others_and_gets_its_own_back() {
-        let _deadline = deadline();
-        let host = Host::default();
-        let mut all = all_of_host(&host, 2);
-        assert_eq!(all.len(), HOST_QUEUE_PAIRS as usize);
-        assert!(open(&host, 2, 0, &notice()).is_none(), "so many queue pairs");
-        let elsewhere = admitted(&host, 1, 1024, 1).expect("another SSD");
-        host.close(&all.pop().expect("some"));
-        all.push(admitted(&host, 0, 2, 5000).expect("its own again"));
-        all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.account).of_ssd.is_empty());
-    }
-
-    /// An engine has 65,536 names of connections for all its SSDs.
-    #[test]
-    fn one_host_leaves_names_of_an_engine_to_others_however_many_ssds_that_has() {
-        let _deadline = deadline();
-        let host = Host::default();
-        let of_ssd = |ssd| (1..=4096).flat_map(move |id| (0..3).map(move |_| (ssd, id)));
-        let all: Vec<_> =
-            (0..8).flat_map(of_ssd).filter_map(|(ssd, id)| admitted(&host, ssd, 2, id)).collect();
-        assert_eq!(all.len(), HOST_NAMES as usize);
-        assert!(admitted(&host, 9, 2, 5000).is_none(), "an SSD at which it has none");
-        host.close(&all[0]);
-        let again = admitted(&host, 9, 2, 5000).expect("its own again");
-        all[1..].iter().chain([&again]).for_each(|entry| host.close(entry));
-        assert_eq!(lock(&host.account).queue_pairs, 0);
-    }
-
-    #[test]
-    fn one_host_leaves_entries_of_an_ssd_to_others() {
-        let _deadline = deadline();
-        let host = Host::default();
-        // All but the last quarter in deep queue pairs, and the last in shallow ones.
-        let deep = all_of_host(&host, 1024);
-        let shallow = all_of_host(&host, 64);
-        assert!(deep.len() > 100 && shallow.len() > 100, "{} {}", deep.len(), shallow.len());
-        assert!(open(&host, 1, 0, &notice()).is_none(), "so many entries");
-        shallow[..8].iter().for_each(|entry| host.close(entry));
-        // A queue pair that waits counts little, and all its entries must fit when it is admitted.
-        let mut waiting: Vec<_> = (0..2).map(|_| open(&host, 512, 0, &notice()).expect("room")).collect();
-        assert!(!host.admit(&mut waiting[0], client(5000)));
-        host.close(&waiting.remove(0));
-        assert!(host.admit(&mut waiting[0], client(5000)));
-        assert!(open(&host, 1, 0, &notice()).is_none());
-    }
-
-    #[test]
-    fn peers_that_prove_nothing_leave_entries_to_clients_of_their_host() {
-        let _deadline = deadline();
-        let host = Host::default();
-        let deep: Vec<_> = (1..=2)
-            .flat_map(|id| std::iter::from_fn(|| admitted(&host, 0, 1024, id)).collect::<Vec<_>>())
-            .collect();
-        let unproven: Vec<_> = (0..HOST_PENDING_CONNECTS)
-            .map(|conn| open(&host, 1024, conn, &notice()).expect("room"))
-            .collect();
-        let few: Vec<_> = (100..150).filter_map(|id| admitted(&host, 0, FEW_ENTRIES, id)).collect();
-        assert_eq!(few.len(), 50, "beside {} deep ones", deep.len());
-        deep.iter().chain(&unproven).chain(&few).for_each(|entry| host.close(entry));
-        assert!(lock(&host.account).of_ssd.is_empty());
-    }
-
-    /// On loopback all clients are of one host.
-    #[test]
-    fn one_client_leaves_queue_pairs_of_its_host_to_other_clients_and_gets_its_own_back() {
-        let _deadline = deadline();
-        let (host, notice) = (Host::default(), notice());
-        let mut greedy: Vec<_> = std::iter::from_fn(|| admitted(&host, 0, 2, 1)).collect();
-        assert_eq!(greedy.len(), CLIENT_QUEUE_PAIRS as usize);
-        let known = Asked { ssd: 0, entries: 2, conn: 1, notice: &notice, who: Some(client(1)) };
-        assert!(host.open(&known).is_none(), "it is refused before its Connect");
-        let other = admitted(&host, 0, 2, 2).expect("another client");
-        host.close(&greedy.pop().expect("some"));
-        greedy.push(admitted(&host, 0, 2, 1).expect("its own again"));
-        greedy.iter().chain([&other]).for_each(|entry| host.close(entry));
-        assert!(lock(&host.account).of_ssd.is_empty());
-    }
-}
+mod tests;

@@ -67,6 +67,23 @@ pub const WAITING_ENTRIES: u32 = 16;
 /// Queue entries at one SSD, which has 2^18 in all.
 pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
+// Of each limit of a host, clients leave so much to key holders, and to peers that have proven nothing. Key
+// holders are the daemon and other SSDs: the clients of their host cannot keep them out.
+/// Queue pairs of key holders at one SSD.
+pub const HOLDERS_QUEUE_PAIRS: u32 = 256;
+/// Their entries.
+pub const HOLDERS_ENTRIES: u32 = 64 * HOLDERS_QUEUE_PAIRS;
+/// Queue pairs of clients at one SSD.
+pub const CLIENTS_QUEUE_PAIRS: u32 =
+    HOST_QUEUE_PAIRS - HOLDERS_QUEUE_PAIRS - HOST_PENDING_CONNECTS - HOST_LEAVING;
+/// Their entries.
+pub const CLIENTS_ENTRIES: u32 =
+    HOST_ENTRIES - HOLDERS_ENTRIES - WAITING_ENTRIES * (HOST_PENDING_CONNECTS + HOST_LEAVING);
+/// Queue pairs of clients at all SSDs.
+pub const CLIENTS_NAMES: u32 = HOST_NAMES / 6 * 5;
+/// Of so many connections clients leave one to others, of a host and of all hosts.
+pub const SPARED_CONNECTION: usize = 16;
+
 // Limits for one client on a host, at one SSD. A process's HCA has 1,024 queue pairs.
 /// Queue pairs. A client that connects anew may have all of them twice for a moment.
 pub const CLIENT_QUEUE_PAIRS: u32 = 2048;
@@ -84,10 +101,11 @@ const _: () = assert!(FEW_BYTES > super::frame::MAX_FRAME && OUTBOX_BYTES <= HEL
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(HOST_QUEUE_PAIRS < HOST_NAMES && HOST_NAMES < 1 << 16);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
-const _: () = assert!(FEW_QUEUE_PAIRS < CLIENT_QUEUE_PAIRS && CLIENT_QUEUE_PAIRS < HOST_QUEUE_PAIRS / 4 * 3);
-// Peers that have proven nothing leave two thirds of the last quarter to clients.
-const _: () = assert!(HOST_PENDING_CONNECTS * WAITING_ENTRIES <= HOST_ENTRIES / 4 / 3);
-const _: () = assert!(FEW_ENTRIES < CLIENT_ENTRIES && CLIENT_ENTRIES < HOST_ENTRIES / 4 * 3);
+const _: () =
+    assert!(FEW_QUEUE_PAIRS < CLIENT_QUEUE_PAIRS && CLIENT_QUEUE_PAIRS < CLIENTS_QUEUE_PAIRS / 4 * 3);
+// Peers that have proven nothing take less than half of what the last quarter of clients is.
+const _: () = assert!(HOST_PENDING_CONNECTS * WAITING_ENTRIES <= CLIENTS_ENTRIES / 4 / 2);
+const _: () = assert!(FEW_ENTRIES < CLIENT_ENTRIES && CLIENT_ENTRIES < CLIENTS_ENTRIES / 4 * 3);
 const _: () = assert!(PENDING_CONNECTS <= HOST_PENDING_CONNECTS as usize && HOST_CONNECTIONS < CONNECTIONS);
 
 /// Why the array ends a connection, as [`super::Frame::End`] carries it.

@@ -13,9 +13,10 @@
 //! places, the oldest such connection of the host with most of them gives way.
 
 use super::host::{Entered, Host, lock};
-use super::limits::{HELD, HOST_HELD, HOST_LEAVING, MOST_HELD, SPARED_HELD};
+use super::limits::{HELD, HOST_HELD, HOST_LEAVING, MOST_HELD, SPARED_CONNECTION, SPARED_HELD};
 use super::notice::Notice;
-use rustc_hash::FxHashMap as HashMap;
+use gnstor_base::peer_map::PeerMap;
+use gnstor_proto::fabrics::Identity;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +40,9 @@ struct Shared {
     taken: usize,
     /// Connections that were told to end and are still there.
     leaving: usize,
-    hosts: HashMap<IpAddr, Known>,
+    /// Connections of clients.
+    of_clients: usize,
+    hosts: PeerMap<IpAddr, Known>,
     /// Hosts with newcomers, by how many they have.
     greed: BTreeSet<(usize, IpAddr)>,
 }
@@ -69,7 +72,8 @@ impl Shared {
     /// Tells the oldest newcomer of the host with most of them to end. False: none is to give way.
     fn give_way(&mut self) -> bool {
         let Some(&(_, greedy)) = self.greed.last() else { return false };
-        let is_told = self.leaving < HOST_LEAVING as usize && self.hosts[&greedy].host.give_way();
+        let is_told = self.leaving < HOST_LEAVING as usize
+            && self.hosts.get(&greedy).is_some_and(|known| known.host.give_way());
         self.leaving += usize::from(is_told);
         self.count(greedy);
         is_told
@@ -84,6 +88,8 @@ pub struct Place {
     host: Arc<Host>,
     number: u64,
     notice: Arc<Notice>,
+    /// Places in all, and of its host.
+    most: [usize; 2],
     /// Bytes that all connections hold, and those of this one among them.
     held: Arc<AtomicUsize>,
     of_this: usize,
@@ -130,12 +136,13 @@ impl Places {
         }
         let Entered { number, one_gave_way } = host.enter(self.of_host, &notice).ok_or(NoPlace::OfHost)?;
         shared.leaving += usize::from(one_gave_way);
-        shared.hosts.entry(address).or_default().host = Arc::clone(&host);
+        shared.hosts.get_or_insert(address, Known::default).host = Arc::clone(&host);
         shared.count(address);
         shared.taken += 1;
         drop(shared);
         let (shared, held) = (Arc::clone(&self.shared), Arc::clone(&self.held));
-        Ok(Place { shared, address, host, number, notice, held, of_this: 0 })
+        let most = [self.most, self.of_host];
+        Ok(Place { shared, address, host, number, notice, most, held, of_this: 0 })
     }
 
     /// Number of taken places.
@@ -167,11 +174,25 @@ impl Place {
         self.notice.on_news(bell);
     }
 
-    /// A client has proven itself on the connection: the place is kept from here on.
-    pub fn set_admitted(&self) {
+    /// The place is kept from here on.
+    pub fn keep(&self) {
+        self.set_admitted(Identity::Daemon);
+    }
+
+    /// `who` has proven itself on the connection: the place is kept from here on. False: clients have as many
+    /// connections as they may, so the place is still a newcomer's.
+    pub fn set_admitted(&self, who: Identity) -> bool {
         let mut shared = lock(&self.shared);
-        self.host.admit_connection(self.number);
+        let [most, of_host] = self.most;
+        let is_client = matches!(who, Identity::Client(_));
+        let is_known = self.host.is_of_clients(self.number);
+        if is_client && !is_known && shared.of_clients >= most - most / SPARED_CONNECTION {
+            return false;
+        }
+        let admitted = self.host.admit_connection(self.number, who, of_host);
+        shared.of_clients += usize::from(admitted == Some(true));
         shared.count(self.address);
+        admitted.is_some()
     }
 
     /// Counts the bytes that the connection holds from now on.
@@ -211,6 +232,7 @@ impl Drop for Place {
         let mut shared = lock(&self.shared);
         shared.taken -= 1;
         shared.leaving -= usize::from(self.notice.must_end());
+        shared.of_clients -= usize::from(self.host.is_of_clients(self.number));
         let has_another = self.host.leave(self.number, &self.notice);
         shared.count(self.address);
         if !has_another {
@@ -220,108 +242,4 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::limits::HOST_LEAVING;
-    use super::*;
-    use gnstor_base::testing::deadline;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    fn address(text: &str) -> IpAddr {
-        text.parse().expect("an address")
-    }
-
-    #[test]
-    fn a_place_is_free_again_when_it_is_dropped() {
-        let _deadline = deadline();
-        let (places, host) = (Places::new(2, 3), address("10.0.0.1"));
-        let (first, second) = (places.take(host), places.take(host));
-        for place in [&first, &second] {
-            place.as_ref().expect("a place").set_admitted();
-        }
-        assert_eq!(places.take(host).err(), Some(NoPlace::Full));
-        drop(first);
-        assert_eq!(places.taken(), 1);
-        assert!(places.take(host).is_ok());
-    }
-
-    #[test]
-    fn one_host_leaves_places_to_others_and_is_forgotten_when_it_has_none() {
-        let _deadline = deadline();
-        let places = Places::new(4, 2);
-        let admitted = |address| {
-            let place = places.take(address)?;
-            place.set_admitted();
-            Ok(place)
-        };
-        let greedy: Vec<_> = (0..2).map(|_| admitted(address("10.0.0.1")).expect("a place")).collect();
-        assert_eq!(admitted(address("::ffff:10.0.0.1")).err(), Some(NoPlace::OfHost), "the same host");
-        let other = admitted(address("10.0.0.2")).expect("a place of another host");
-        drop(greedy);
-        assert_eq!((places.taken(), places.hosts()), (1, 1));
-        // One host may have 2^64 IPv6 addresses.
-        let six: Vec<_> = (1..=2).map(|i| admitted(address(&format!("fd00::{i}"))).unwrap()).collect();
-        assert_eq!(admitted(address("fd00::77")).err(), Some(NoPlace::OfHost));
-        assert!(admitted(address("fd00:0:0:1::1")).is_ok());
-        drop((other, six));
-        assert_eq!((places.taken(), places.hosts()), (0, 0));
-    }
-
-    /// Two hosts, each below its quota, could otherwise use up all connections. So could one host with two
-    /// addresses.
-    #[test]
-    fn if_all_places_are_taken_the_host_with_most_newcomers_loses_its_oldest() {
-        let _deadline = deadline();
-        let places = Places::new(200, 100);
-        let take = |address| places.take(address).expect("a place");
-        let proven = take(address("10.0.0.1"));
-        proven.set_admitted();
-        // Many hosts have one connection each.
-        let few: Vec<_> = (0..100).map(|i| take(address(&format!("10.0.1.{i}")))).collect();
-        let greedy = [59, 40]
-            .map(|count| (0..count).map(|_| take(address(&format!("10.0.2.{count}")))).collect::<Vec<_>>());
-        let leave = |of: &[Place]| of.iter().filter(|place| place.must_end()).count();
-        let mut others: Vec<_> = (0..8).map(|i| take(address(&format!("10.0.3.{i}")))).collect();
-        assert_eq!([&few, &others, &greedy[0], &greedy[1]].map(|of| leave(of)), [0, 0, 8, 0]);
-        assert!(greedy[0][7].must_end() && !proven.must_end() && places.taken() == 208);
-        // All that were told to end are gone, and again all places are taken.
-        let [mut first, second] = greedy;
-        first.retain(|place| !place.must_end());
-        drop(second);
-        while places.taken() < 200 {
-            others.push(take(address("10.0.4.1")));
-        }
-        [&first, &few, &others].into_iter().flatten().for_each(Place::set_admitted);
-        assert_eq!(places.take(address("10.0.5.1")).err(), Some(NoPlace::Full), "all are admitted");
-        drop((proven, first, few, others));
-        assert_eq!((places.taken(), places.hosts(), lock(&places.shared).leaving), (0, 0, 0));
-    }
-
-    /// Two machines behind one translated address, or two processes of one machine: the SSD sees one address.
-    #[test]
-    fn hosts_behind_one_address_have_one_part_together_and_an_unproven_connection_gives_way() {
-        let _deadline = deadline();
-        let places = Places::new(1000, 2);
-        let host = address("192.0.2.1");
-        let (first, second) = (places.take(host).expect("a place"), places.take(host).expect("a place"));
-        let rung = Arc::new(AtomicU32::new(0));
-        let bell = Arc::clone(&rung);
-        first.on_news(move || _ = bell.fetch_add(1, Ordering::Relaxed));
-        let third = places.take(host).expect("the oldest gives way");
-        assert_eq!([&first, &second, &third].map(Place::must_end), [true, false, false]);
-        assert_eq!(rung.load(Ordering::Relaxed), 1);
-        second.set_admitted();
-        let fourth = places.take(host).expect("the oldest that is not admitted gives way");
-        assert_eq!([&second, &third, &fourth].map(Place::must_end), [false, true, false]);
-        fourth.set_admitted();
-        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "all are admitted");
-        drop((first, third));
-        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "those had their successors");
-        drop(second);
-        assert!(places.take(host).is_ok());
-        // Connections that were told to go and stay count nevertheless.
-        let stubborn: Vec<_> = (0..1 + HOST_LEAVING).map(|_| places.take(host).expect("a place")).collect();
-        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost));
-        assert!(places.take(address("192.0.2.2")).is_ok(), "another host");
-        assert_eq!(stubborn.iter().filter(|place| place.must_end()).count(), HOST_LEAVING as usize);
-    }
-}
+mod tests;

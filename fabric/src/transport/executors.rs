@@ -3,7 +3,7 @@
 
 use super::ready::Owner;
 use super::remote::{Remote, Staging};
-use super::{ConnId, ExecutorId, RcTransport};
+use super::{ExecutorId, RcTransport};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
 use crate::hca::soft::SoftExecutor;
@@ -160,11 +160,10 @@ impl RcTransport {
     /// Removes an executor and everything that goes through it. Memory that it may still touch stays taken
     /// until it has stopped.
     pub fn remove_executor(&mut self, now: Time, id: ExecutorId) {
-        let mut conns: Vec<ConnId> =
-            self.by_qp.iter().filter(|((executor, _), _)| *executor == id).map(|(_, c)| *c).collect();
-        conns.sort_unstable();
-        for conn in conns {
-            self.close(now, conn);
+        for pair in self.by_qp.sorted(|(executor, _), _| *executor == id) {
+            if let Some(&conn) = self.by_qp.get(&pair) {
+                self.close(now, conn);
+            }
         }
         if let Some(mut executor) = self.executors.remove(&id) {
             if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {

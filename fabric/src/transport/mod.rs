@@ -38,6 +38,7 @@ use events::{Events, Message, Messages};
 use executors::{AnyExecutor, Polled};
 use fused::FusedResponses;
 use gnstor_base::controller::{Controller, QueueKey};
+use gnstor_base::peer_map::PeerMap;
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::{Cqe, Sqe};
@@ -182,7 +183,7 @@ pub struct RcTransport {
     /// The number by which clients of other processes call target 0.
     first_ssd: u16,
     conns: Table<ConnId, Conn>,
-    by_qp: HashMap<(ExecutorId, u32), ConnId>,
+    by_qp: PeerMap<(ExecutorId, u32), ConnId>,
     transfers: HashMap<u32, Transfer>,
     fused: FusedResponses,
     leaving: Leaving,
@@ -230,7 +231,7 @@ impl RcTransport {
             spare_staging: Vec::new(),
             first_ssd: 0,
             conns: Table::default(),
-            by_qp: HashMap::default(),
+            by_qp: PeerMap::default(),
             transfers: HashMap::default(),
             fused: FusedResponses::default(),
             leaving: Leaving::default(),

@@ -66,13 +66,15 @@
   X(OLDER_IMAGE, 47, 0x41C8, 116, "2a (serving lease)", \
     "this SSD was opened more often than its content says, so it is an older image: it is filled anew") \
   X(NEEDS_SALVAGE, 48, 0x0709, 11, "17 (salvage)", \
-    "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies")
+    "no copy of the block serves, and this one has lost writes: gnstor fleet salvage merges the copies") \
+  X(HOSTS_FULL, 49, 0x0181, 11, "NVMe-oF", \
+    "hosts hold all controllers or queue entries that the SSD gives out: try again later")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 48
+  GNP_REFUSED_LAST = 49
 };
 
 // DW0 of a refused command: VID in 31:16, SSD + 1 in 15:8, number in 7:0.

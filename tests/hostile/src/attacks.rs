@@ -42,13 +42,15 @@ pub enum Attack {
     /// First messages of TLS handshakes that the client does not continue. A port without TLS cannot decode
     /// them as frames.
     Hellos,
+    /// Good frames with a request for new TLS keys before each, and then such requests without end.
+    KeyUpdates,
     /// Commands of a client that has rights to a volume. They break every rule of transfers.
     Insider,
 }
 
 impl Attack {
     /// All kinds of attacks.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Bent,
         Self::Shuffled,
         Self::Tags,
@@ -61,6 +63,7 @@ impl Attack {
         Self::Unproven,
         Self::Slow,
         Self::Hellos,
+        Self::KeyUpdates,
         Self::Insider,
     ];
 }
@@ -81,6 +84,8 @@ pub struct Tally {
     pub refused: [u64; Attack::ALL.len()],
     /// Commands of the insider that succeeded.
     pub succeeded: u64,
+    /// Commands of the insider to its controller that succeeded.
+    pub won: u64,
     /// Challenges of SSDs to which a reply without the secret was sent.
     pub challenged: u64,
 }
@@ -93,9 +98,14 @@ impl Attack {
 }
 
 /// Attacks the array for this time, in one way or in all. Given the same answers of the array, the seed
-/// determines all that is sent. Without an insider, the insider's attack is left out.
+/// determines all that is sent. Without an insider, the insider's attack is left out. Each attack is at one
+/// of these SSDs, which are reached at the address.
+///
+/// # Panics
+/// Without an SSD.
 pub fn run(
     address: SocketAddr,
+    ssds: &[u16],
     seed: u64,
     time: Duration,
     only: Option<Attack>,
@@ -112,19 +122,21 @@ pub fn run(
             && !matches!(only, Some(Attack::Hellos | Attack::Flood))
             && let Ok(mut talk) = Talk::connect(address)
         {
-            let _ = talk.conversation(0);
+            let _ = talk.conversation(ssds[0]);
             recorded = talk.sent;
         }
         let any = random.below(Attack::ALL.len() - usize::from(insider.is_none()));
         let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
         let mut attacker = Attacker {
             address,
+            ssd: ssds[random.below(ssds.len())],
             nth: tally.attacks[place],
             random: &mut random,
             recorded: &recorded,
             flood,
             frames: 0,
             succeeded: 0,
+            won: 0,
             challenged: 0,
             refused: false,
         };
@@ -142,11 +154,13 @@ pub fn run(
             Attack::Unproven => attacker.unproven(&mut held),
             Attack::Slow => attacker.slow(),
             Attack::Hellos => attacker.hellos(&mut held),
+            Attack::KeyUpdates => attacker.key_updates(),
             Attack::Insider => attacker.insider(insider.as_ref()),
         };
         tally.frames += attacker.frames;
         tally.refused[place] += u64::from(attacker.refused);
         tally.succeeded += attacker.succeeded;
+        tally.won += attacker.won;
         tally.challenged += attacker.challenged;
         tally.ended += u64::from(ended.is_err());
     }
@@ -164,6 +178,7 @@ fn connect_command(qid: u16) -> gnstor_proto::nvme::Sqe {
 
 pub(crate) struct Attacker<'a> {
     pub(crate) address: SocketAddr,
+    pub(crate) ssd: u16,
     /// Number of attacks of this kind before.
     pub(crate) nth: u64,
     pub(crate) random: &'a mut Random,
@@ -171,8 +186,9 @@ pub(crate) struct Attacker<'a> {
     /// Connections that a flood holds.
     pub(crate) flood: usize,
     pub(crate) frames: u64,
-    /// Commands of the insider that succeeded.
+    /// Commands of the insider that succeeded, on the data path and to its controller.
     succeeded: u64,
+    won: u64,
     pub(crate) challenged: u64,
     /// The array gave the attack no queue.
     refused: bool,
@@ -224,7 +240,7 @@ impl Attacker<'_> {
 
     fn tags(&mut self) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        self.refused = !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)?;
+        self.refused = !talk.open(1, self.ssd, 0)? || !talk.open(2, self.ssd, 0)?;
         if self.refused {
             return Ok(());
         }
@@ -264,7 +280,7 @@ impl Attacker<'_> {
         let with_capsule = self.random.below(2) == 0;
         let depth = if self.random.below(2) == 0 { 2 } else { 1024 };
         for conn in 1..=512 {
-            self.say(&mut talk, &frames::connect(conn, 0, &request(1, depth)))?;
+            self.say(&mut talk, &frames::connect(conn, self.ssd, &request(1, depth)))?;
             if with_capsule {
                 talk.post(conn, connect_command(1))?;
             }
@@ -278,7 +294,7 @@ impl Attacker<'_> {
     fn open_again(&mut self, talk: &mut Talk) -> std::io::Result<()> {
         while let Some(got) = talk.receive(Duration::from_millis(1))? {
             if got.kind == kind::CLOSED {
-                self.say(talk, &frames::connect(got.conn, 0, &request(1, 2)))?;
+                self.say(talk, &frames::connect(got.conn, self.ssd, &request(1, 2)))?;
             }
         }
         Ok(())
@@ -286,11 +302,11 @@ impl Attacker<'_> {
 
     fn deaf(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        self.refused = !talk.open(1, 0, 0)?;
+        self.refused = !talk.open(1, self.ssd, 0)?;
         if self.refused {
             return Ok(());
         }
-        talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
+        talk.connect_queue(1, self.ssd, 0, CNTLID_ANY)?;
         // More answers than the operating system takes. It takes all commands, so nothing waits here.
         for _ in 0..1500 {
             self.frames += 1;
@@ -306,12 +322,12 @@ impl Attacker<'_> {
 
     fn capsules(&mut self) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        self.refused = !talk.open(1, 0, 0)?;
+        self.refused = !talk.open(1, self.ssd, 0)?;
         if self.refused {
             return Ok(());
         }
         if self.random.below(4) > 0 {
-            talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
+            talk.connect_queue(1, self.ssd, 0, CNTLID_ANY)?;
         }
         for _ in 0..256 {
             let mut capsule = [0; 64];
@@ -327,10 +343,11 @@ impl Attacker<'_> {
     fn insider(&mut self, insider: Option<&Insider>) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
         let Some(insider) = insider else { return Ok(()) };
-        let (sent, succeeded) = insider.attack(&mut talk, 0, self.random)?;
-        self.frames += sent;
-        self.succeeded += succeeded;
-        self.refused = sent == 0;
+        let done = insider.attack(&mut talk, self.ssd, self.random)?;
+        self.frames += done.frames;
+        self.succeeded += done.succeeded;
+        self.won += done.won;
+        self.refused = done.frames == 0;
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 //! it proves who it is.
 
 use crate::frames::{self, Got, kind};
+use crate::games::Games;
 use crate::random::Random;
-use crate::talk::{Talk, enable, request};
+use crate::talk::{Talk, enable};
 use gnstor_auth::Secret;
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::CNTLID_ANY;
@@ -19,6 +20,19 @@ const MOST_BLOCKS: usize = 8;
 const COMMANDS: usize = 128;
 /// Offset of the data blocks in the memory that the array may reach.
 const DATA_AT: usize = 4096;
+/// One command of so many follows a game with the controller.
+const GAMES: usize = 8;
+
+/// What an attack did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Done {
+    /// Frames sent.
+    pub frames: u64,
+    /// Commands on the data path that succeeded.
+    pub succeeded: u64,
+    /// Commands to its controller that succeeded.
+    pub won: u64,
+}
 
 /// A client, and the volume that it may write to.
 #[derive(Clone, Debug)]
@@ -123,40 +137,44 @@ impl Insider {
         Ok(ends.len() as u64)
     }
 
-    /// Sends commands that keep the rules, and commands that break them. Returns the frames that were sent,
-    /// and the number of commands that succeeded. Without any frame the array refused this client a queue.
+    /// Sends commands that keep the rules, and commands that break them. Between them it plays with its
+    /// controller. Without any frame in the result the array refused this client a queue.
     ///
     /// # Errors
     /// An error of the operating system, or the end of the stream.
-    pub fn attack(&self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<(u64, u64)> {
+    pub fn attack(&self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<Done> {
         talk.client = self.client;
         talk.serial = self.registration.as_ref().map_or(0, |(serial, _)| *serial);
         if !talk.open(1, ssd, 0)? {
-            return Ok((0, 0));
+            return Ok(Done::default());
         }
         let cntlid = talk.connect_queue(1, ssd, 0, CNTLID_ANY)?;
         if let Some((_, secret)) = &self.registration
             && !talk.prove(1, ssd, secret.clone())?
         {
-            return Ok((0, 0));
+            return Ok(Done::default());
         }
         talk.command(1, enable())?;
-        if !talk.open_with(2, ssd, &request(1, 32))? || talk.connect_queue(2, ssd, 1, cntlid)? == 0 {
-            return Ok((0, 0));
+        let mut games = Games::new(ssd, cntlid);
+        if !games.open_io(talk)? {
+            return Ok(Done::default());
         }
         let (mut frames, mut succeeded) = (0, 0);
         for _ in 0..COMMANDS {
             let sqe = self.command(random);
-            talk.post(2, sqe)?;
+            if random.below(GAMES) == 0 && !games.play(talk, random)? {
+                break;
+            }
+            talk.post(games.io, sqe)?;
             talk.sent.clear();
             frames += 1;
             while let Some(got) = talk.receive(Duration::from_millis(u64::from(random.word() % 2)))? {
                 frames += Self::answer(talk, &got, random)?;
                 // Status in the upper half of the fourth word, above the phase.
                 succeeded +=
-                    u64::from((got.kind, got.conn) == (kind::RESPONSE, 2) && got.word(12) >> 17 == 0);
+                    u64::from((got.kind, got.conn) == (kind::RESPONSE, games.io) && got.word(12) >> 17 == 0);
             }
         }
-        Ok((frames, succeeded))
+        Ok(Done { frames: frames + games.frames, succeeded, won: games.won })
     }
 }

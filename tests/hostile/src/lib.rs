@@ -14,8 +14,11 @@ pub mod attacks;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 pub mod frames;
+mod games;
 pub mod hello;
+pub mod http2;
 pub mod insider;
+pub mod line;
 pub mod mutate;
 pub mod proof;
 pub mod random;

@@ -140,12 +140,12 @@ impl Attacker<'_> {
         let mut tries = if self.nth.is_multiple_of(2) { TRIES } else { 0 };
         for conn in 1..=512 {
             self.frames += 2;
-            if !talk.open(conn, 0, 0)? {
+            if !talk.open(conn, self.ssd, 0)? {
                 // The host has as many queues as it may have, so it drops all and begins again.
                 held.clear();
                 return Ok(());
             }
-            talk.connect_queue(conn, 0, 0, CNTLID_ANY)?;
+            talk.connect_queue(conn, self.ssd, 0, CNTLID_ANY)?;
             if tries > 0 {
                 self.frames += 3;
                 let is_challenged = talk.prove_falsely(conn, self.random)? != Heard::Nothing;

@@ -20,6 +20,8 @@ const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
 /// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
 const PACE: Duration = Duration::from_millis(4);
+/// Requests for new keys on one connection.
+const KEY_UPDATES: usize = 2000;
 /// Time for the array's answer to the first message of a handshake.
 const ANSWER: Duration = Duration::from_millis(100);
 
@@ -49,7 +51,7 @@ impl Attacker<'_> {
     pub(crate) fn flicker(&mut self) -> std::io::Result<()> {
         for _ in 0..20 {
             let mut talk = Talk::connect(self.address)?;
-            self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
+            self.say(&mut talk, &frames::connect(1, self.ssd, &request(0, 32)))?;
         }
         Ok(())
     }
@@ -86,6 +88,20 @@ impl Attacker<'_> {
         }
         self.frames += SLOW as u64;
         Ok(())
+    }
+
+    pub(crate) fn key_updates(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        for frame in self.recorded {
+            talk.ask_for_keys()?;
+            self.say(&mut talk, frame)?;
+        }
+        for _ in 0..KEY_UPDATES {
+            self.frames += 1;
+            talk.ask_for_keys()?;
+        }
+        // The array has closed the connection, or does so now.
+        talk.receive(ANSWER).map(drop)
     }
 
     pub(crate) fn hellos(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, Got, kind};
+use crate::line::Line;
 use gnstor_auth::SessionKey;
 use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, Host, Identity, PropertyFields, fctype, property,
@@ -10,7 +11,7 @@ use gnstor_proto::fabrics::{
 use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
 use gnstor_proto::slba::ClientId;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -22,7 +23,7 @@ const WRITE: Duration = Duration::from_millis(500);
 /// A TCP connection to an array.
 #[derive(Debug)]
 pub struct Talk {
-    stream: TcpStream,
+    stream: Line,
     inbox: Vec<u8>,
     /// Frames sent.
     pub sent: Vec<Vec<u8>>,
@@ -54,9 +55,8 @@ impl Talk {
     /// # Errors
     /// The operating system's.
     pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(WRITE))?;
+        let stream = Line::connect(address)?;
+        stream.tcp().set_write_timeout(Some(WRITE))?;
         let client = ClientId::new(0x7E).expect("an id");
         let memory = vec![0; 16 << 10];
         let (inbox, sent) = (Vec::new(), Vec::new());
@@ -73,7 +73,13 @@ impl Talk {
     /// # Errors
     /// An error of the operating system; also if the array takes nothing for half a second.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+
+    /// Asks for new keys of TLS.
+    pub(crate) fn ask_for_keys(&mut self) -> std::io::Result<()> {
+        self.stream.ask_for_keys()
     }
 
     /// Waits for the first bytes of the array, which need not be a frame.
@@ -81,7 +87,7 @@ impl Talk {
     /// # Errors
     /// An error of the operating system; also if nothing comes in this time.
     pub fn first_byte(&mut self, within: Duration) -> std::io::Result<()> {
-        self.stream.set_read_timeout(Some(within))?;
+        self.stream.tcp().set_read_timeout(Some(within))?;
         self.stream.read_exact(&mut [0])
     }
 
@@ -110,7 +116,7 @@ impl Talk {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.stream.set_read_timeout(Some(left))?;
+            self.stream.tcp().set_read_timeout(Some(left))?;
             let mut buffer = [0; 8192];
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(ErrorKind::ConnectionAborted.into()),
@@ -238,12 +244,13 @@ impl Talk {
 
 /// Property Set that enables the controller.
 pub fn enable() -> Sqe {
-    let fields = PropertyFields {
-        offset: property::CC.into(),
-        value: (property::CC_ENABLE | 6 << 16 | 4 << 20).into(),
-        ..PropertyFields::default()
-    };
-    fabrics::command(fctype::PROPERTY_SET, &fields)
+    set_cc(property::CC_ENABLE | 6 << 16 | 4 << 20)
+}
+
+/// Property Set of CC.
+pub fn set_cc(value: u64) -> Sqe {
+    let (offset, value) = (property::CC.into(), value.into());
+    fabrics::command(fctype::PROPERTY_SET, &PropertyFields { offset, value, ..PropertyFields::default() })
 }
 
 /// Identify Controller, to the first page of memory.

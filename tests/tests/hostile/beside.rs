@@ -25,7 +25,7 @@ impl Attackers {
     }
 
     /// Starts hostile clients, with `first` before the other arguments.
-    fn start_as(
+    pub(crate) fn start_as(
         first: &[&str],
         address: SocketAddr,
         time: Duration,
@@ -111,6 +111,11 @@ impl Told {
         self.number_before(" commands of the insider succeeded")
     }
 
+    /// Number of the commands to its controller of the client with rights that succeeded.
+    fn won(&self) -> u64 {
+        self.number_before(" games of the insider were won")
+    }
+
     /// Numbers of attacks of this kind, and of those among them that the array gave no queue.
     fn attacks(&self, kind: Attack) -> (u64, u64) {
         let of_kind = format!(" {kind:?}, ");
@@ -134,6 +139,7 @@ impl Told {
             assert!(count < few || refused < count, "{kind:?}: each found no queue: {}", said());
             if kind == Attack::Insider && count > 0 {
                 assert!(all.iter().any(|told| told.succeeded() > 0), "rights are of no use: {}", said());
+                assert!(all.iter().any(|told| told.won() > 0), "no game was played: {}", said());
             }
             if kind == Attack::Unproven && count > 0 && replies {
                 let told = all.iter().any(|told| told.number_before(" replies to challenges") > 0);
@@ -156,7 +162,8 @@ pub(crate) struct Scene {
     pub(crate) up: Up,
     /// SSDs in their own processes.
     ssds: Vec<SsdProcess>,
-    address: SocketAddr,
+    /// Addresses at which the SSDs are reached, and the numbers of the SSDs there.
+    addresses: Vec<(SocketAddr, String)>,
     /// Arguments of the hostile clients.
     says: Vec<String>,
     /// The client whose rights they use.
@@ -171,8 +178,8 @@ impl Scene {
     /// Hostile clients without a secret.
     pub(crate) fn of_strangers() -> Self {
         let up = Up::start(&["--ssds", "2"]);
-        let address = ssd_address(&up);
-        Self { up, ssds: Vec::new(), address, says: Vec::new(), owner: None, asks: true, _folder: None }
+        let addresses = vec![(ssd_address(&up), "0,1".into())];
+        Self { up, ssds: Vec::new(), addresses, says: Vec::new(), owner: None, asks: true, _folder: None }
     }
 
     /// Hostile clients without a secret, at SSDs in three processes. These SSDs vote. So their questions for
@@ -181,8 +188,7 @@ impl Scene {
         let folder = Folder::new();
         let key = folder.path().join("manager.key").display().to_string();
         let (up, ssds, addresses) = Self::processes(3, &["--manager-key", &key]);
-        let address = addresses[0].parse().expect("an address and a port");
-        Self { up, ssds, address, says: Vec::new(), owner: None, asks: true, _folder: Some(folder) }
+        Self { up, ssds, addresses, says: Vec::new(), owner: None, asks: true, _folder: Some(folder) }
     }
 
     /// Hostile clients that have the secret of a client with rights to a volume.
@@ -201,13 +207,12 @@ impl Scene {
         let (up, ssds, addresses) = Self::processes(2, proof);
         let owner = Owner::at(&up.daemon);
         let says = vec!["--as".into(), owner.insider.clone()];
-        let address = addresses[0].parse().expect("an address and a port");
         let asks = !proof.is_empty();
-        Self { up, ssds, address, says, owner: Some(owner), asks, _folder: folder }
+        Self { up, ssds, addresses, says, owner: Some(owner), asks, _folder: folder }
     }
 
     /// An array whose SSDs are in processes of their own, and their addresses.
-    fn processes(count: u32, proof: &[&str]) -> (Up, Vec<SsdProcess>, Vec<String>) {
+    fn processes(count: u32, proof: &[&str]) -> (Up, Vec<SsdProcess>, Vec<(SocketAddr, String)>) {
         let start = |index: u32| {
             let index = index.to_string();
             let sizes = ["--preset", "null", "--size", "64MiB", "--index", &index];
@@ -216,13 +221,18 @@ impl Scene {
         let ssds: Vec<_> = (0..count).map(start).collect();
         let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
         let up = Up::start_as(&[&["--ssd-at", &addresses.join(",")], proof].concat());
+        let parsed = addresses.iter().map(|address| address.parse().expect("an address and a port"));
+        let addresses = parsed.zip(0..).map(|(address, ssd): (_, u32)| (address, ssd.to_string())).collect();
         (up, ssds, addresses)
     }
 
-    /// Starts hostile clients, who use the rights of the scene.
+    /// Starts hostile clients, who use the rights of the scene. Each further seed is for the SSDs at the next
+    /// address.
     pub(crate) fn attack(&self, time: Duration, seed: u64, only: Option<Attack>) -> Attackers {
-        let says: Vec<&str> = self.says.iter().map(String::as_str).collect();
-        Attackers::start_as(&says, self.address, time, seed, only)
+        let nth = usize::try_from(seed % self.addresses.len() as u64).expect("one of a few");
+        let (address, ssds) = &self.addresses[nth];
+        let says: Vec<&str> = self.says.iter().map(String::as_str).chain(["--ssds", ssds]).collect();
+        Attackers::start_as(&says, *address, time, seed, only)
     }
 
     /// The processes of the array.
@@ -237,9 +247,10 @@ impl Scene {
         self.ssds.into_iter().for_each(|ssd| _ = ssd.end("-TERM"));
     }
 
-    /// Memory of the process that is attacked, in MiB.
+    /// Memory of the largest process that is attacked, in MiB.
     fn memory(&self) -> u64 {
-        resident_mib(self.ssds.first().map_or_else(|| self.up.pid(), SsdProcess::pid))
+        let largest = self.ssds.iter().map(|ssd| resident_mib(ssd.pid())).max();
+        largest.unwrap_or_else(|| resident_mib(self.up.pid()))
     }
 }
 

@@ -13,6 +13,7 @@ mod connects;
 mod cpu;
 mod deep;
 mod hellos;
+mod http2;
 mod insiders;
 mod load;
 mod proxy;

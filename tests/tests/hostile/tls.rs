@@ -2,8 +2,10 @@
 //! The data port with TLS and SSDs in their own processes. The tests check which clients connect, what an
 //! attacker on the wire can change, and which ports listen.
 
-use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
-use gnstor_hostile::attacks;
+use crate::beside::{Attackers, Told};
+use crate::load::Load;
+use crate::{IO_TIMEOUT, guest_with, number, resident_mib, ssd_address};
+use gnstor_hostile::attacks::{self, Attack};
 use gnstor_hostile::hello::client_hello;
 use gnstor_hostile::random::Random;
 use gnstor_hostile::talk::Talk;
@@ -75,7 +77,7 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         let before = resident_mib(up.pid());
         let time = Duration::from_secs(4);
         let attackers: Vec<_> = (0..2)
-            .map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None, None)))
+            .map(|seed| std::thread::spawn(move || attacks::run(address, &[0, 1], seed, time, None, None)))
             .collect();
         let mut back = vec![0; 16 * BLOCK];
         for round in 0..64 {
@@ -108,6 +110,38 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
         drop(file);
         drop(guest);
+        up.end("-TERM");
+    });
+}
+
+/// A certificate only admits the connection. Then the client bends frames inside TLS, and asks for new keys
+/// without end.
+#[test]
+fn an_honest_load_beside_hostile_clients_with_a_certificate_has_no_error() {
+    let time = Duration::from_secs(number("GNSTOR_HOSTILE_SECONDS", 6));
+    within(BUILD_LIMIT + 3 * time, move || {
+        let certs = Certs::new(&["anna", "mallory"]);
+        let up = array(&certs);
+        let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
+        volume(&guest.client, "v", 1 << 20, 2);
+        let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
+        let before = resident_mib(up.pid());
+        let files = [certs.path("ca.crt"), certs.path("mallory.crt"), certs.path("mallory.key")];
+        let [ca, cert, key] = files.each_ref();
+        let first = ["--tls", ca, cert, key, "--ssds", "0,1"];
+        let address = ssd_address(&up);
+        for only in [None, Some(Attack::KeyUpdates)] {
+            let attackers = [0, 1].map(|seed| Attackers::start_as(&first, address, time, seed, only));
+            let mut beside = load.run(time);
+            let told = attackers.map(Attackers::wait);
+            println!("summary inside TLS, {only:?}: {}; {} MiB", beside.summary(), resident_mib(up.pid()));
+            told.iter().for_each(|told| println!("{}", told.said));
+            assert!(told.iter().all(|told| told.sent > 50), "the attackers came through TLS");
+            Told::assert_attacked(&told, false);
+            assert!(beside.errors.is_empty(), "no error is allowed: {:?}", beside.errors);
+            assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
+        }
+        drop((load, guest));
         up.end("-TERM");
     });
 }

@@ -2,7 +2,7 @@
 //! If clients have secrets, only a call with the proof may use an id that an earlier daemon gave. A right to
 //! the volume is not enough.
 
-use super::{ANY, Client, refused, run, with_tokens};
+use super::{ANY, Client, config as without_tokens, refused, run, with_tokens};
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
@@ -129,5 +129,50 @@ fn after_a_restart_an_older_registration_of_an_id_is_a_proof_too() {
     run(async {
         let mut anna = Client::connect(&second, Some("anna")).await;
         release(&mut anna, Some(&older.shown()), anna_is.id).await.expect("the secret of an older holder");
+    });
+}
+
+/// Registers a caller, has it open "v" for writing, and starts the daemon again.
+fn restarted(config: impl Fn() -> DaemonConfig, principal: Option<&'static str>) -> (Own, Daemon, SimArray) {
+    let array = SimArray::new(2);
+    let first = Daemon::start(ANY, array.ports(), config()).unwrap();
+    let own = run(async {
+        let mut caller = Client::connect(&first, principal).await;
+        let own = Own::register(&mut caller).await;
+        caller.create("v", own.id).await.unwrap();
+        caller.open("v", own.id, Rights::Write).await.unwrap();
+        own
+    });
+    first.stop().unwrap();
+    let second = Daemon::start(ANY, array.ports(), config()).unwrap();
+    (own, second, array)
+}
+
+/// Clients of earlier versions do not send the proof.
+#[test]
+fn a_client_of_an_earlier_version_registers_again_after_a_restart_of_the_daemon() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = || DaemonConfig { manager_key: Some(Secret::new([7; 32])), ..with_tokens() };
+    let (own, daemon, _array) = restarted(config, Some("anna"));
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        refused(keep(&mut anna, None, own.id).await, Code::PermissionDenied, "register again");
+        let again = Own::register(&mut anna).await;
+        assert_ne!(again.id, own.id);
+        keep(&mut anna, None, again.id).await.expect("it is of this daemon");
+        // It reads beside what its earlier id has open, until that ends.
+        anna.open("v", again.id, Rights::Read).await.expect("the owner reads");
+    });
+}
+
+#[test]
+fn a_daemon_without_proofs_asks_for_none_of_a_client_id_either() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = || DaemonConfig { manager_key: Some(Secret::new([7; 32])), ..without_tokens() };
+    let (own, daemon, _array) = restarted(config, None);
+    run(async {
+        let mut any = Client::connect(&daemon, None).await;
+        keep(&mut any, None, own.id).await.expect("each caller is the one principal");
+        release(&mut any, None, own.id).await.expect("each caller is the one principal");
     });
 }

@@ -167,3 +167,25 @@ fn a_call_that_is_served_after_its_connection_closed_keeps_no_id() {
     assert_eq!(held(&bench, 0).1, [anna.id]);
     assert_eq!(bench.core.clients(), 1);
 }
+
+/// Clients of earlier versions do not show their registration.
+#[test]
+fn a_caller_that_does_not_show_its_registration_is_not_told_that_its_id_gave_way() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = config();
+    config.core.quotas = Quotas { ids: ClientId::new(3).unwrap(), ..config.core.quotas };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut client = Client::connect(&daemon, None).await;
+        let first = Own::register(&mut client).await.unwrap();
+        for _ in 0..2 {
+            Own::register(&mut client).await.unwrap();
+        }
+        let mut other = Client::connect(&daemon, None).await;
+        let own = Own::register(&mut other).await.expect("an id gives way to it");
+        assert_eq!(own.id, first.id, "the one that is unused for longest");
+        let silent = client.sign(KeepRequest { client_id: first.id });
+        client.fleet.keep(silent).await.expect("it cannot be told from the present holder");
+        refused(first.keep(&mut client).await, Code::PermissionDenied, "register again");
+    });
+}

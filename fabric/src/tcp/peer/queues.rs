@@ -5,14 +5,14 @@ use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::tcp::host::{Asked, Entry};
 use crate::tcp::limits::{End, HANDSHAKE, IDLE, PENDING, PENDING_CONNECTS, QUEUE_PAIRS};
 use crate::tcp::places::Place;
+use gnstor_base::peer_map::PeerMap;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
-use rustc_hash::FxHashMap as HashMap;
 
 /// The client's queue pairs, by its numbers of their connections.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    pub(super) open: HashMap<u32, Pair>,
+    pub(super) open: PeerMap<u32, Pair>,
     pending: usize,
     has_connected: bool,
     clients: Known,
@@ -85,7 +85,7 @@ impl Queues {
 
     /// Closes all queue pairs.
     pub(super) fn close_all(&mut self, place: Option<&Place>) {
-        let conns: Vec<u32> = self.open.keys().copied().collect();
+        let conns = self.open.sorted(|_, _| true);
         conns.into_iter().for_each(|conn| self.close(conn, place));
     }
 
@@ -100,11 +100,10 @@ impl Queues {
         let Some(pair) = self.open.get_mut(&conn).filter(|pair| pair.pending_since.is_some()) else {
             return true;
         };
-        if let (Some(place), Some(entry)) = (place, &mut pair.entry) {
-            if !place.host().admit(entry, who) {
-                return false;
-            }
-            place.set_admitted();
+        if let (Some(place), Some(entry)) = (place, &mut pair.entry)
+            && !(place.host().admit(entry, who) && place.set_admitted(who))
+        {
+            return false;
         }
         pair.pending_since = None;
         self.pending -= 1;
@@ -114,8 +113,11 @@ impl Queues {
     /// Waits for the client, and for its Connects, begin anew.
     pub(super) fn wait_anew(&mut self, now: Time) {
         self.empty_since = self.empty_since.map(|since| since.max(now));
-        for since in self.open.values_mut().filter_map(|pair| pair.pending_since.as_mut()) {
-            *since = (*since).max(now);
+        if self.pending > 0 {
+            self.open.sorted(|_, pair| {
+                pair.pending_since = pair.pending_since.map(|since| since.max(now));
+                false
+            });
         }
     }
 
@@ -136,11 +138,9 @@ impl Queues {
         if self.pending == 0 {
             return Vec::new();
         }
-        let late = |(conn, pair): (&u32, &mut Pair)| {
-            let since = pair.pending_since.as_mut()?;
-            *since = (*since).min(now);
-            (now.since(*since) >= PENDING).then_some(*conn)
-        };
-        self.open.iter_mut().filter_map(late).collect()
+        self.open.sorted(|_, pair| {
+            pair.pending_since = pair.pending_since.map(|since| since.min(now));
+            pair.pending_since.is_some_and(|since| now.since(since) >= PENDING)
+        })
     }
 }
