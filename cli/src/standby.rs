@@ -6,9 +6,9 @@
 //!       ^                                                                            |
 //!       '------- rests ----- a newer daemon has taken over, or the start failed -----'
 //! ```
-//! Terms decide who leads: the SSDs refuse the daemon with the lower term, and it stands by again. Two daemons
-//! that cannot reach each other, but reach the SSDs, would replace each other again and again. So each rests
-//! twice as long as the time before.
+//! Terms decide who leads. The SSDs refuse the daemon with the lower term, and it stands by again. Two
+//! daemons that cannot reach each other, but reach the SSDs, would replace each other again and again. So
+//! each rests twice as long as the time before.
 
 use crate::args::UpArgs;
 use crate::files::readable;
@@ -20,15 +20,16 @@ use tokio::task::JoinSet;
 
 /// Time without a daemon that serves, after which this one takes over.
 const SILENT: Duration = Duration::from_millis(700);
-/// Where several stand by, they take over in the order of their addresses. So long each waits for those before
-/// it.
+/// Where several stand by, they take over in the order of their addresses. Each waits so long for each one
+/// before it.
 const TURN: Duration = Duration::from_millis(1_500);
 /// A daemon that is there and does not say that it serves is waited for so long. It may be starting.
 const STARTS: Duration = Duration::from_millis(1_500);
 /// Interval of the questions, and the time for an answer.
 const LOOK: Duration = Duration::from_millis(100);
 const ANSWERS: Duration = Duration::from_millis(500);
-/// Time in which the SSDs have to answer where this daemon takes over. One may have died with the other daemon.
+/// Time in which the SSDs have to answer where this daemon takes over. One may have died with the other
+/// daemon.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after another daemon has taken over, or a start has failed. It doubles each time, up to the longest.
 const REST: Duration = Duration::from_secs(1);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_stand_by_have_their_turns_by_their_addresses() {
+    fn daemons_that_stand_by_have_their_turns_by_their_addresses() {
         let all = ["10.0.0.1:7117", "10.0.0.2:7117", "10.0.0.3:7117"].map(str::to_owned);
         let others = |own: usize| -> Vec<String> {
             all.iter().enumerate().filter(|(at, _)| *at != own).map(|(_, other)| other.clone()).collect()
