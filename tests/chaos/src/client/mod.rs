@@ -14,6 +14,7 @@
 mod copies;
 mod record;
 mod turn;
+mod zero;
 
 use crate::dice::Dice;
 use libgnstor::{
@@ -64,7 +65,7 @@ fn args() -> Result<Args, String> {
 /// A client and the engine that carries its messages. The engine ends last.
 pub(crate) struct Connected {
     client: Arc<Client>,
-    _engine: TransportThreads,
+    engine: TransportThreads,
 }
 
 fn connect(args: &Args) -> Result<Connected, Error> {
@@ -74,7 +75,7 @@ fn connect(args: &Args) -> Result<Connected, Error> {
     let mut options = ConnectOptions::new(args.daemon.clone());
     options.name = format!("{}.{}", args.name, args.run);
     options.io_timeout = IO_TIMEOUT;
-    Ok(Connected { client: Client::connect(&Arc::new(node), &options)?, _engine: engine })
+    Ok(Connected { client: Client::connect(&Arc::new(node), &options)?, engine })
 }
 
 /// What the conductor wants.
@@ -144,7 +145,7 @@ pub fn run() -> ExitCode {
             _ => {}
         }
         let Some(all) = connected.take().or_else(|| try_connect(&args)) else { continue };
-        if orders.last != "go" || turns.turn(&all.client, || orders.is_new()) {
+        if orders.last != "go" || turns.turn(&all, || orders.is_new()) {
             connected = Some(all);
         }
     }
