@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How faults begin and end, and the moments at which some begin.
 
-use super::array::{Array, pause};
+use super::array::{Array, SSDS, pause};
 use super::clients::CLIENTS;
 use super::net::{self, Node};
 use super::plan::{Fault, Moment, Planned};
@@ -24,6 +24,10 @@ impl Fault {
                 array.ssds[ssd].iter().for_each(|process| process.signal(Signal::SIGSTOP));
                 Ok(())
             }
+            Self::Storm => (0..SSDS).try_for_each(|ssd| array.end_ssd(ssd, Signal::SIGKILL)),
+            // A refusal is an answer, too: an array may have too little room, or be without a daemon.
+            Self::Drain(ssd) => array.command(&["fleet", "drain", &ssd.to_string()]).map(drop),
+            Self::Fail(ssd) => array.command(&["fleet", "fail", &ssd.to_string()]).map(drop),
             Self::Cut(node, cut) => cut.begin(node),
             Self::DaemonDies => {
                 array.end_daemon(array.leader, Signal::SIGKILL);
@@ -53,6 +57,10 @@ impl Fault {
             Self::Stop(ssd) => {
                 array.ssds[ssd].iter().for_each(|process| process.signal(Signal::SIGCONT));
                 Ok(())
+            }
+            Self::Storm => (0..SSDS).try_for_each(|ssd| array.start_ssd(ssd)),
+            Self::Drain(ssd) | Self::Fail(ssd) => {
+                array.command(&["fleet", "resume", &ssd.to_string()]).map(drop)
             }
             Self::Cut(node, cut) => cut.end(node),
             Self::DaemonDies => {
@@ -136,6 +144,9 @@ pub(crate) fn play(array: &mut Array, plan: &[Planned]) -> Result<(), String> {
         waiting = later;
         let now: Vec<Planned> = now;
         for planned in now {
+            if planned.moment.is_aimed() && watch.begun.elapsed() > MOMENT {
+                println!("  the moment did not come");
+            }
             planned.fault.begin(array)?;
             acting.push((Instant::now(), planned));
         }

@@ -16,6 +16,12 @@ pub(crate) enum Fault {
     Term(usize),
     /// SIGUSR1 of an SSD: a power failure with a dump.
     Power(usize),
+    /// SIGKILL of all SSDs at once, which start again.
+    Storm,
+    /// An operator drains an SSD, and calls that off or takes it back.
+    Drain(usize),
+    /// An operator has an SSD dropped, and takes it back.
+    Fail(usize),
     /// A fault of a link.
     Cut(Node, Cut),
     /// The daemon is killed, and the other one starts.
@@ -43,6 +49,12 @@ pub(crate) enum Moment {
     Fill,
 }
 
+impl Moment {
+    pub(crate) fn is_aimed(self) -> bool {
+        !matches!(self, Self::At(_))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Planned {
     pub(crate) fault: Fault,
@@ -54,7 +66,13 @@ impl Fault {
     /// The process that it is about; both daemons are one.
     fn target(self) -> Node {
         match self {
-            Self::Kill(ssd) | Self::Stop(ssd) | Self::Term(ssd) | Self::Power(ssd) => Node::Ssd(ssd),
+            Self::Kill(ssd)
+            | Self::Stop(ssd)
+            | Self::Term(ssd)
+            | Self::Power(ssd)
+            | Self::Drain(ssd)
+            | Self::Fail(ssd) => Node::Ssd(ssd),
+            Self::Storm => Node::Ssd(SSDS),
             Self::Cut(Node::Daemon(_), _) | Self::DaemonDies | Self::DaemonJoins | Self::DaemonStops => {
                 Node::Daemon(0)
             }
@@ -63,10 +81,18 @@ impl Fault {
         }
     }
 
+    /// Whether both are about one process.
+    fn meets(self, other: Self) -> bool {
+        let is_of_ssd = |fault: Self| matches!(fault.target(), Node::Ssd(_));
+        let is_storm = self == Self::Storm || other == Self::Storm;
+        self.target() == other.target() || is_storm && is_of_ssd(self) && is_of_ssd(other)
+    }
+
     /// Whether one SSD as a whole is faulty, and nothing else.
     fn is_of_one_ssd(self) -> bool {
         match self {
             Self::Kill(_) | Self::Stop(_) | Self::Term(_) | Self::Power(_) => true,
+            Self::Drain(_) | Self::Fail(_) => true,
             Self::Cut(node, cut) => {
                 matches!(node, Node::Ssd(_)) && matches!(cut, Cut::Link | Cut::Out | Cut::In)
             }
@@ -80,6 +106,9 @@ impl Fault {
             Self::Stop(ssd) => format!("STOP s{ssd}"),
             Self::Term(ssd) => format!("TERM s{ssd}"),
             Self::Power(ssd) => format!("USR1 s{ssd}"),
+            Self::Storm => "KILL of all SSDs".into(),
+            Self::Drain(ssd) => format!("fleet drain of s{ssd}"),
+            Self::Fail(ssd) => format!("fleet fail of s{ssd}"),
             Self::Cut(node, Cut::Link) => format!("link of {} down", node.name()),
             Self::Cut(node, Cut::Out) => format!("nothing from {} arrives", node.name()),
             Self::Cut(node, Cut::In) => format!("nothing to {} arrives", node.name()),
@@ -100,7 +129,7 @@ impl Fault {
         let other = (ssd + 1 + usize::try_from(dice.within(0, SSDS as u64 - 1)).expect("small")) % SSDS;
         let ends = [Node::Ssd(other), Node::Client(client), Node::Daemon(leader)];
         let nodes = [Node::Ssd(ssd), Node::Ssd(ssd), Node::Client(client), Node::Daemon(leader)];
-        match dice.within(0, 20) {
+        match dice.within(0, 24) {
             0..3 => Self::Kill(ssd),
             3..5 => Self::Stop(ssd),
             5 => Self::Term(ssd),
@@ -114,7 +143,10 @@ impl Fault {
             15 => Self::DaemonJoins,
             16 => Self::DaemonStops,
             17 | 18 => Self::ClientDies(writer),
-            _ => Self::ClientStops(writer),
+            19 => Self::ClientStops(writer),
+            20 => Self::Storm,
+            21 | 22 => Self::Drain(ssd),
+            _ => Self::Fail(ssd),
         }
     }
 }
@@ -129,7 +161,7 @@ pub(crate) fn draw(dice: &mut Dice, leader: usize) -> Vec<Planned> {
     }
     let fault = loop {
         let fault = Fault::draw(dice, leader);
-        if fault.target() != first.target() {
+        if !fault.meets(first) {
             break fault;
         }
     };
@@ -174,7 +206,7 @@ mod tests {
         let twos = plans(7).into_iter().filter(|plan| plan.len() == 2);
         let (mut number, mut aimed) = (0, 0);
         for plan in twos {
-            assert_ne!(plan[0].fault.target(), plan[1].fault.target(), "{}", words(&plan));
+            assert!(!plan[0].fault.meets(plan[1].fault), "{}", words(&plan));
             assert!(!is_alone(&plan));
             number += 1;
             aimed += u32::from(!matches!(plan[1].moment, Moment::At(_)));
