@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Write Zeroes, by commands of this program: the library has no call for it. A turn of these commands makes no
-//! write of the library's, so each stamp is used once.
+//! Write Zeroes, by commands of this program: the library has no call for it. A turn of these commands makes
+//! no write of the library's, so each stamp is used once.
 
 use crate::history::now;
 use gnstor_fabric::host_queue::{Completion, HostQp, HostQueue, SsdPath};
@@ -48,7 +48,8 @@ impl Zeroes {
         Ok(Self { engine, soft, client, info, queues: BTreeMap::new(), cid: 0 })
     }
 
-    /// Unmaps blocks of one chunk on all its SSDs in one epoch. Starts over by a newer map, with the same stamp.
+    /// Unmaps blocks of one chunk on all its SSDs in one epoch. Starts over by a newer map, with the same
+    /// stamp.
     ///
     /// # Errors
     /// After the deadline, or where an SSD refuses for good.

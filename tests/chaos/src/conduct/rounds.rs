@@ -97,8 +97,8 @@ fn heal(array: &mut Array) -> Result<(), String> {
     healthy(array, begun + HEALS)
 }
 
-/// Waits until `gnstor fleet show` says healthy and no change is under way. SSDs that came back too often, and
-/// SSDs that are taken out, are resumed, as an operator does.
+/// Waits until `gnstor fleet show` says healthy and no change is under way. SSDs that came back too often or
+/// are taken out are resumed, as an operator does.
 fn healthy(array: &mut Array, until: Instant) -> Result<(), String> {
     loop {
         if let Some(lost) = array.lost() {
