@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SSDS: usize = 5;
 /// Longest wait for a process to serve or to end.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Seconds by which the clocks of the two daemons are ahead.
 const AHEAD: [u64; 2] = [86_400, 7];
 

@@ -25,6 +25,9 @@ impl Fault {
                 Ok(())
             }
             Self::Storm => (0..SSDS).try_for_each(|ssd| array.end_ssd(ssd, Signal::SIGKILL)),
+            Self::Apart(ssd, client) => {
+                [Node::Ssd(ssd), Node::Client(client)].into_iter().try_for_each(|node| net::put(node, true))
+            }
             // A refusal is an answer, too: an array may have too little room, or be without a daemon.
             Self::Drain(ssd) => array.command(&["fleet", "drain", &ssd.to_string()]).map(drop),
             Self::Fail(ssd) => array.command(&["fleet", "fail", &ssd.to_string()]).map(drop),
@@ -59,6 +62,9 @@ impl Fault {
                 Ok(())
             }
             Self::Storm => (0..SSDS).try_for_each(|ssd| array.start_ssd(ssd)),
+            Self::Apart(ssd, client) => {
+                [Node::Ssd(ssd), Node::Client(client)].into_iter().try_for_each(|node| net::put(node, false))
+            }
             Self::Drain(ssd) | Self::Fail(ssd) => {
                 array.command(&["fleet", "resume", &ssd.to_string()]).map(drop)
             }

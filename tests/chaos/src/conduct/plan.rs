@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     Drain(usize),
     /// An operator has an SSD dropped, and takes it back.
     Fail(usize),
+    /// An SSD and a client that reads reach each other, and no other process.
+    Apart(usize, usize),
     /// A fault of a link.
     Cut(Node, Cut),
     /// The daemon is killed, and the other one starts.
@@ -71,6 +73,7 @@ impl Fault {
             | Self::Term(ssd)
             | Self::Power(ssd)
             | Self::Drain(ssd)
+            | Self::Apart(ssd, _)
             | Self::Fail(ssd) => Node::Ssd(ssd),
             Self::Storm => Node::Ssd(SSDS),
             Self::Cut(Node::Daemon(_), _) | Self::DaemonDies | Self::DaemonJoins | Self::DaemonStops => {
@@ -106,6 +109,7 @@ impl Fault {
             Self::Stop(ssd) => format!("STOP s{ssd}"),
             Self::Term(ssd) => format!("TERM s{ssd}"),
             Self::Power(ssd) => format!("USR1 s{ssd}"),
+            Self::Apart(ssd, client) => format!("s{ssd} and c{client} apart from all others"),
             Self::Storm => "KILL of all SSDs".into(),
             Self::Drain(ssd) => format!("fleet drain of s{ssd}"),
             Self::Fail(ssd) => format!("fleet fail of s{ssd}"),
@@ -129,7 +133,7 @@ impl Fault {
         let other = (ssd + 1 + usize::try_from(dice.within(0, SSDS as u64 - 1)).expect("small")) % SSDS;
         let ends = [Node::Ssd(other), Node::Client(client), Node::Daemon(leader)];
         let nodes = [Node::Ssd(ssd), Node::Ssd(ssd), Node::Client(client), Node::Daemon(leader)];
-        match dice.within(0, 24) {
+        match dice.within(0, 27) {
             0..3 => Self::Kill(ssd),
             3..5 => Self::Stop(ssd),
             5 => Self::Term(ssd),
@@ -146,7 +150,8 @@ impl Fault {
             19 => Self::ClientStops(writer),
             20 => Self::Storm,
             21 | 22 => Self::Drain(ssd),
-            _ => Self::Fail(ssd),
+            23 => Self::Fail(ssd),
+            _ => Self::Apart(ssd, WRITERS + client % (CLIENTS - WRITERS)),
         }
     }
 }
