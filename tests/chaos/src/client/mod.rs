@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `pause` | gives all files back, and calls nothing |
 //! | `go` | goes on, without an answer |
+//! | `hurry` | goes on, and only writes, without an answer |
 //! | `copies` | reads each copy of each volume |
 //! | `end` | ends, without an answer |
 #![expect(clippy::disallowed_methods, reason = "the runtime part of this program: clocks, threads, pauses")]
@@ -130,7 +131,7 @@ pub fn run() -> ExitCode {
         orders.is_new();
         match orders.last.as_str() {
             "end" => return ExitCode::SUCCESS,
-            "go" => {}
+            "go" | "hurry" => turns.hurries = orders.last == "hurry",
             // A client that is told to pause has given all files back: no turn is under way here.
             "copies" if connected.is_some() => {
                 let all = connected.as_ref().expect("it was just there");
@@ -145,7 +146,7 @@ pub fn run() -> ExitCode {
             _ => {}
         }
         let Some(all) = connected.take().or_else(|| try_connect(&args)) else { continue };
-        if orders.last != "go" || turns.turn(&all, || orders.is_new()) {
+        if !matches!(&*orders.last, "go" | "hurry") || turns.turn(&all, || orders.is_new()) {
             connected = Some(all);
         }
     }

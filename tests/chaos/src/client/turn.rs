@@ -28,6 +28,8 @@ pub(super) struct Turns {
     pub(super) recorder: Recorder,
     dice: Dice,
     writer: Option<u32>,
+    /// A client that writes does nothing else.
+    pub(super) hurries: bool,
 }
 
 /// The last epoch that took a place from an SSD.
@@ -57,14 +59,14 @@ fn is_of_use(error: &Error) -> bool {
 
 impl Turns {
     pub(super) fn new(recorder: Recorder, dice: Dice, writer: Option<u32>) -> Self {
-        Self { recorder, dice, writer }
+        Self { recorder, dice, writer, hurries: false }
     }
 
     /// One turn. False: the client must connect anew.
     pub(super) fn turn(&mut self, connected: &Connected, mut is_told: impl FnMut() -> bool) -> bool {
         let client = &connected.client;
         let volume = self.dice.within(0, VOLUMES);
-        let writes = self.writer.is_some() && !self.dice.once_in(4);
+        let writes = self.writer.is_some() && (self.hurries || !self.dice.once_in(4));
         let file = match self.open(client, volume, writes) {
             Ok(file) => file,
             Err(why) => {
@@ -76,10 +78,12 @@ impl Turns {
         let life = life(&file);
         let (mut counter, mut is_good) = (0, true);
         let mut zeroes = None;
-        if writes && self.dice.once_in(4) {
+        if writes && !self.hurries && self.dice.once_in(4) {
             zeroes = Zeroes::new(&connected.engine.handle(), &file).ok();
         }
-        for _ in 0..self.dice.within(5, 60) {
+        // A client that only reads goes on for longer: one that is cut off cannot open another volume.
+        let most = if self.writer.is_some() { 60 } else { 600 };
+        for _ in 0..self.dice.within(5, most) {
             if is_told() {
                 break;
             }
@@ -148,7 +152,11 @@ impl Turns {
     }
 
     fn call(&mut self, file: &File, writes: bool, counter: &mut u64) -> Result<(), Error> {
-        if !writes || self.dice.once_in(3) { self.read(file, writes) } else { self.write(file, counter) }
+        if !writes || !self.hurries && self.dice.once_in(3) {
+            self.read(file, writes)
+        } else {
+            self.write(file, counter)
+        }
     }
 
     fn read(&mut self, file: &File, writes: bool) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 
 use super::array::{Array, SSDS, pause};
 use super::clients::CLIENTS;
-use super::net::{self, Node};
+use super::net::{self, Cut, Node};
 use super::plan::{Fault, Moment, Planned};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -46,6 +46,7 @@ impl Fault {
                 array.clients[client].kill();
                 Ok(())
             }
+            Self::ClientLeaves(client, ssd) => Cut::To(Node::Ssd(ssd)).begin(Node::Client(client)),
             Self::ClientStops(client) => {
                 array.clients[client].stop();
                 Ok(())
@@ -90,6 +91,12 @@ impl Fault {
                 Ok(())
             }
             Self::ClientDies(client) => {
+                let settings = array.settings.clone();
+                array.clients[client].start_again(&settings)
+            }
+            Self::ClientLeaves(client, ssd) => {
+                array.clients[client].kill();
+                Cut::To(Node::Ssd(ssd)).end(Node::Client(client))?;
                 let settings = array.settings.clone();
                 array.clients[client].start_again(&settings)
             }

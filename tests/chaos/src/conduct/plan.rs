@@ -34,6 +34,9 @@ pub(crate) enum Fault {
     DaemonStops,
     /// A client is killed, and starts again.
     ClientDies(usize),
+    /// Nothing that a client sends to an SSD arrives, and then the client is killed: writes are left that some
+    /// SSDs have.
+    ClientLeaves(usize, usize),
     /// SIGSTOP and SIGCONT of a client.
     ClientStops(usize),
 }
@@ -80,7 +83,9 @@ impl Fault {
                 Node::Daemon(0)
             }
             Self::Cut(node, _) => node,
-            Self::ClientDies(client) | Self::ClientStops(client) => Node::Client(client),
+            Self::ClientDies(client) | Self::ClientStops(client) | Self::ClientLeaves(client, _) => {
+                Node::Client(client)
+            }
         }
     }
 
@@ -123,6 +128,7 @@ impl Fault {
             Self::DaemonStops => "STOP of the daemon, another takes over".into(),
             Self::ClientDies(client) => format!("KILL c{client}"),
             Self::ClientStops(client) => format!("STOP c{client}"),
+            Self::ClientLeaves(client, ssd) => format!("nothing from c{client} to s{ssd}, then KILL"),
         }
     }
 
@@ -133,7 +139,7 @@ impl Fault {
         let other = (ssd + 1 + usize::try_from(dice.within(0, SSDS as u64 - 1)).expect("small")) % SSDS;
         let ends = [Node::Ssd(other), Node::Client(client), Node::Daemon(leader)];
         let nodes = [Node::Ssd(ssd), Node::Ssd(ssd), Node::Client(client), Node::Daemon(leader)];
-        match dice.within(0, 27) {
+        match dice.within(0, 30) {
             0..3 => Self::Kill(ssd),
             3..5 => Self::Stop(ssd),
             5 => Self::Term(ssd),
@@ -151,16 +157,31 @@ impl Fault {
             20 => Self::Storm,
             21 | 22 => Self::Drain(ssd),
             23 => Self::Fail(ssd),
+            24..27 => Self::ClientLeaves(writer, ssd),
             _ => Self::Apart(ssd, WRITERS + client % (CLIENTS - WRITERS)),
         }
     }
+}
+
+/// How long a fault lasts. Others must have time to drop an SSD that is apart, and to write.
+fn lasts_ms(dice: &mut Dice, fault: Fault) -> u64 {
+    let least = if matches!(fault, Fault::Apart(..)) { 1_000 } else { 0 };
+    least + dice.within(100, 2_500)
+}
+
+/// The client that must write all the time, as it is to leave writes.
+pub(crate) fn hurries(plan: &[Planned]) -> Option<usize> {
+    plan.iter().find_map(|planned| match planned.fault {
+        Fault::ClientLeaves(client, _) => Some(client),
+        _ => None,
+    })
 }
 
 /// The faults of a round: one, or two of different processes.
 pub(crate) fn draw(dice: &mut Dice, leader: usize) -> Vec<Planned> {
     let first = Fault::draw(dice, leader);
     let moment = Moment::At(dice.within(0, 300));
-    let mut plan = vec![Planned { fault: first, moment, lasts_ms: dice.within(100, 2_500) }];
+    let mut plan = vec![Planned { fault: first, moment, lasts_ms: lasts_ms(dice, first) }];
     if dice.once_in(2) {
         return plan;
     }
@@ -173,7 +194,7 @@ pub(crate) fn draw(dice: &mut Dice, leader: usize) -> Vec<Planned> {
     let aimed = [Moment::Hold, Moment::Settle, Moment::Fill];
     let at = Moment::At(dice.within(0, 1_500));
     let moment = if dice.once_in(2) { at } else { dice.one_of(&aimed) };
-    plan.push(Planned { fault, moment, lasts_ms: dice.within(100, 2_500) });
+    plan.push(Planned { fault, moment, lasts_ms: lasts_ms(dice, fault) });
     plan
 }
 

@@ -60,6 +60,9 @@ fn round(
     let begins = Event::Round { round, at: now(), alone: plan::is_alone(&plan), faults: words.clone() };
     lines.add(&begins);
     println!("round {round}: {words}");
+    if let Some(client) = plan::hurries(&plan) {
+        array.clients[client].order("hurry");
+    }
     pause(LOAD_MS);
     faults::play(array, &plan)?;
     let healing = Instant::now();
