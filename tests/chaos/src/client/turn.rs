@@ -3,7 +3,7 @@
 
 use super::Connected;
 use super::record::Recorder;
-use super::zero::Zeroes;
+use super::zero::{Zeroes, first_of};
 use crate::block::{BLOCK, Life, Stamp, bytes_of, found_in, life_of};
 use crate::dice::Dice;
 use crate::history::{Call, Outcome};
@@ -23,6 +23,8 @@ const MOST: u64 = 9;
 /// Length of a write lease.
 const LEASE: Duration = Duration::from_secs(4);
 const WRITERS: u64 = 3;
+/// Draws of a place that an SSD serves.
+const DRAWS: usize = 100;
 
 pub(super) struct Turns {
     pub(super) recorder: Recorder,
@@ -30,6 +32,8 @@ pub(super) struct Turns {
     writer: Option<u32>,
     /// A client that writes does nothing else.
     pub(super) hurries: bool,
+    /// Only what this SSD serves is read: other reads would wait, where the client reaches no other one.
+    pub(super) only: Option<u16>,
 }
 
 /// The last epoch that took a place from an SSD.
@@ -59,7 +63,7 @@ fn is_of_use(error: &Error) -> bool {
 
 impl Turns {
     pub(super) fn new(recorder: Recorder, dice: Dice, writer: Option<u32>) -> Self {
-        Self { recorder, dice, writer, hurries: false }
+        Self { recorder, dice, writer, hurries: false, only: None }
     }
 
     /// One turn. False: the client must connect anew.
@@ -159,8 +163,24 @@ impl Turns {
         }
     }
 
+    /// Blocks of a chunk that this SSD serves, where draws find any.
+    fn place_of(&mut self, file: &File, ssd: u16) -> (u32, u32) {
+        let mut last = (0, 1);
+        for _ in 0..DRAWS {
+            let (block, blocks) = self.place(MOST);
+            last = (block, blocks.min(CHUNK - block % CHUNK));
+            if first_of(file, block) == Some(ssd) {
+                break;
+            }
+        }
+        last
+    }
+
     fn read(&mut self, file: &File, writes: bool) -> Result<(), Error> {
-        let (block, blocks) = self.place(MOST);
+        let (block, blocks) = match self.only {
+            Some(ssd) => self.place_of(file, ssd),
+            None => self.place(MOST),
+        };
         let mut data = vec![0; blocks as usize * BLOCK];
         let epoch = file.client().fleet_map().epoch();
         let call = Call::Read { life: life(file), block, blocks, writer: writes, epoch };

@@ -35,6 +35,23 @@ pub(super) struct Zeroes {
     cid: u16,
 }
 
+fn vid(info: &VolumeInfo) -> Vid {
+    Vid::new(u16::try_from(info.vid).expect("an id")).expect("an id")
+}
+
+fn group(map: &FleetMap3, info: &VolumeInfo, block: u32) -> u32 {
+    let shift = u8::try_from((info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).expect("small");
+    let groups = u32::try_from(map.rows.len()).expect("few");
+    group_of(vid(info), block, shift, info.factor, groups)
+}
+
+/// The SSD that serves a block to readers beside a writer, by the client's map.
+pub(super) fn first_of(file: &File, block: u32) -> Option<u16> {
+    let AnyMap::Three(map) = &*file.client().fleet_map() else { return None };
+    let mut serve = map.replicas(group(map, file.info(), block), 1).filter(|place| !place.filling);
+    serve.next().map(|place| place.ssd)
+}
+
 fn failed(why: impl ToString) -> String {
     why.to_string()
 }
@@ -73,13 +90,11 @@ impl Zeroes {
     }
 
     fn vid(&self) -> Vid {
-        Vid::new(u16::try_from(self.info.vid).expect("an id")).expect("an id")
+        vid(&self.info)
     }
 
     fn try_all(&mut self, map: &FleetMap3, at: (u32, u32), sequence: u64) -> Result<(), (String, bool)> {
-        let shift = u8::try_from((self.info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).expect("small");
-        let groups = u32::try_from(map.rows.len()).expect("few");
-        let group = group_of(self.vid(), at.0, shift, self.info.factor, groups);
+        let group = group(map, &self.info, at.0);
         let replicas = u8::try_from(self.info.replicas).expect("few");
         let mut count = 0;
         for member in map.replicas(group, replicas) {

@@ -169,12 +169,15 @@ fn lasts_ms(dice: &mut Dice, fault: Fault) -> u64 {
     least + dice.within(100, 2_500)
 }
 
-/// The client that must write all the time, as it is to leave writes.
-pub(crate) fn hurries(plan: &[Planned]) -> Option<usize> {
-    plan.iter().find_map(|planned| match planned.fault {
-        Fault::ClientLeaves(client, _) => Some(client),
+/// Orders for clients before the faults: one that is to leave writes does nothing else, and one that is to be
+/// apart with an SSD reads what that SSD serves.
+pub(crate) fn orders(plan: &[Planned]) -> Vec<(usize, String)> {
+    let order = |planned: &Planned| match planned.fault {
+        Fault::ClientLeaves(client, _) => Some((client, "hurry".into())),
+        Fault::Apart(ssd, client) => Some((client, format!("only {ssd}"))),
         _ => None,
-    })
+    };
+    plan.iter().filter_map(order).collect()
 }
 
 /// The faults of a round: one, or two of different processes.

@@ -60,8 +60,8 @@ fn round(
     let begins = Event::Round { round, at: now(), alone: plan::is_alone(&plan), faults: words.clone() };
     lines.add(&begins);
     println!("round {round}: {words}");
-    if let Some(client) = plan::hurries(&plan) {
-        array.clients[client].order("hurry");
+    for (client, order) in plan::orders(&plan) {
+        array.clients[client].order(&order);
     }
     pause(LOAD_MS);
     faults::play(array, &plan)?;
