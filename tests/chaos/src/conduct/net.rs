@@ -88,7 +88,7 @@ pub(crate) fn lead_to(caller: Option<Node>, daemon: usize) -> Result<(), String>
     ip(&format!("{within}route replace {DAEMON}/32 via {}", Node::Daemon(daemon).address()))
 }
 
-/// Takes a node away from all others but those that are apart, too; or takes it back.
+/// Takes a node away from all others, or takes it back. Nodes that are apart reach each other.
 pub(crate) fn put(node: Node, is_apart: bool) -> Result<(), String> {
     let bridge = if is_apart { "gn-apart" } else { "gn" };
     ip(&format!("link set gn-{} master {bridge}", node.name()))

@@ -34,8 +34,8 @@ pub(crate) enum Fault {
     DaemonStops,
     /// A client is killed, and starts again.
     ClientDies(usize),
-    /// Nothing that a client sends to an SSD arrives, and then the client is killed: writes are left that some
-    /// SSDs have.
+    /// Nothing that a client sends to an SSD arrives, and then the client is killed. It leaves writes that
+    /// some SSDs have.
     ClientLeaves(usize, usize),
     /// SIGSTOP and SIGCONT of a client.
     ClientStops(usize),
@@ -169,7 +169,7 @@ fn lasts_ms(dice: &mut Dice, fault: Fault) -> u64 {
     least + dice.within(100, 2_500)
 }
 
-/// Orders for clients before the faults: one that is to leave writes does nothing else, and one that is to be
+/// Orders for clients before the faults. A client that is to leave writes only writes. A client that is to be
 /// apart with an SSD reads what that SSD serves.
 pub(crate) fn orders(plan: &[Planned]) -> Vec<(usize, String)> {
     let order = |planned: &Planned| match planned.fault {
