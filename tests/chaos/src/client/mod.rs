@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `pause` | gives all files back, and calls nothing |
 //! | `go` | goes on, without an answer |
+//! | `hurry` | goes on, and only writes, without an answer |
+//! | `only N` | goes on, and reads what SSD N serves, without an answer |
 //! | `copies` | reads each copy of each volume |
 //! | `end` | ends, without an answer |
 #![expect(clippy::disallowed_methods, reason = "the runtime part of this program: clocks, threads, pauses")]
@@ -14,6 +16,7 @@
 mod copies;
 mod record;
 mod turn;
+mod zero;
 
 use crate::dice::Dice;
 use libgnstor::{
@@ -64,7 +67,7 @@ fn args() -> Result<Args, String> {
 /// A client and the engine that carries its messages. The engine ends last.
 pub(crate) struct Connected {
     client: Arc<Client>,
-    _engine: TransportThreads,
+    engine: TransportThreads,
 }
 
 fn connect(args: &Args) -> Result<Connected, Error> {
@@ -74,7 +77,7 @@ fn connect(args: &Args) -> Result<Connected, Error> {
     let mut options = ConnectOptions::new(args.daemon.clone());
     options.name = format!("{}.{}", args.name, args.run);
     options.io_timeout = IO_TIMEOUT;
-    Ok(Connected { client: Client::connect(&Arc::new(node), &options)?, _engine: engine })
+    Ok(Connected { client: Client::connect(&Arc::new(node), &options)?, engine })
 }
 
 /// What the conductor wants.
@@ -129,7 +132,10 @@ pub fn run() -> ExitCode {
         orders.is_new();
         match orders.last.as_str() {
             "end" => return ExitCode::SUCCESS,
-            "go" => {}
+            order if is_load(order) => {
+                turns.hurries = order == "hurry";
+                turns.only = order.strip_prefix("only ").and_then(|number| number.parse().ok());
+            }
             // A client that is told to pause has given all files back: no turn is under way here.
             "copies" if connected.is_some() => {
                 let all = connected.as_ref().expect("it was just there");
@@ -144,10 +150,15 @@ pub fn run() -> ExitCode {
             _ => {}
         }
         let Some(all) = connected.take().or_else(|| try_connect(&args)) else { continue };
-        if orders.last != "go" || turns.turn(&all.client, || orders.is_new()) {
+        if !is_load(&orders.last) || turns.turn(&all, || orders.is_new()) {
             connected = Some(all);
         }
     }
+}
+
+/// Whether the client is to take turns.
+fn is_load(order: &str) -> bool {
+    order == "go" || order == "hurry" || order.starts_with("only ")
 }
 
 fn try_connect(args: &Args) -> Option<Connected> {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Turns: a volume is opened, some calls are made, and it is given back.
 
+use super::Connected;
 use super::record::Recorder;
+use super::zero::{Zeroes, first_of};
 use crate::block::{BLOCK, Life, Stamp, bytes_of, found_in, life_of};
 use crate::dice::Dice;
 use crate::history::{Call, Outcome};
@@ -21,11 +23,17 @@ const MOST: u64 = 9;
 /// Length of a write lease.
 const LEASE: Duration = Duration::from_secs(4);
 const WRITERS: u64 = 3;
+/// Draws of a place that an SSD serves.
+const DRAWS: usize = 100;
 
 pub(super) struct Turns {
     pub(super) recorder: Recorder,
     dice: Dice,
     writer: Option<u32>,
+    /// A client that writes does nothing else.
+    pub(super) hurries: bool,
+    /// Only what this SSD serves is read: other reads would wait, where the client reaches no other one.
+    pub(super) only: Option<u16>,
 }
 
 /// The last epoch that took a place from an SSD.
@@ -34,6 +42,10 @@ pub(super) fn shrunk(map: &AnyMap) -> u64 {
         AnyMap::Three(map) => map.ssds.iter().map(|ssd| ssd.shrunk_at).max().unwrap_or(0),
         AnyMap::Two(_) => 0,
     }
+}
+
+fn life(file: &File) -> Life {
+    life_of(file.info().vid, file.info().generation)
 }
 
 pub(super) fn name_of(volume: u64) -> String {
@@ -51,13 +63,14 @@ fn is_of_use(error: &Error) -> bool {
 
 impl Turns {
     pub(super) fn new(recorder: Recorder, dice: Dice, writer: Option<u32>) -> Self {
-        Self { recorder, dice, writer }
+        Self { recorder, dice, writer, hurries: false, only: None }
     }
 
     /// One turn. False: the client must connect anew.
-    pub(super) fn turn(&mut self, client: &Arc<Client>, mut is_told: impl FnMut() -> bool) -> bool {
+    pub(super) fn turn(&mut self, connected: &Connected, mut is_told: impl FnMut() -> bool) -> bool {
+        let client = &connected.client;
         let volume = self.dice.within(0, VOLUMES);
-        let writes = self.writer.is_some() && !self.dice.once_in(4);
+        let writes = self.writer.is_some() && (self.hurries || !self.dice.once_in(4));
         let file = match self.open(client, volume, writes) {
             Ok(file) => file,
             Err(why) => {
@@ -66,13 +79,23 @@ impl Turns {
                 return is_of_use(&why);
             }
         };
-        let life = life_of(file.info().vid, file.info().generation);
+        let life = life(&file);
         let (mut counter, mut is_good) = (0, true);
-        for _ in 0..self.dice.within(5, 60) {
+        let mut zeroes = None;
+        if writes && !self.hurries && self.dice.once_in(4) {
+            zeroes = Zeroes::new(&connected.engine.handle(), &file).ok();
+        }
+        // A client that only reads goes on for longer: one that is cut off cannot open another volume.
+        let most = if self.writer.is_some() { 60 } else { 600 };
+        for _ in 0..self.dice.within(5, most) {
             if is_told() {
                 break;
             }
-            let made = self.call(&file, life, writes, &mut counter);
+            let made = match &mut zeroes {
+                Some(zeroes) if self.dice.once_in(2) => self.zero(&file, zeroes, &mut counter),
+                Some(_) => self.read(&file, writes),
+                None => self.call(&file, writes, &mut counter),
+            };
             self.rest(1, 12);
             let Err(why) = made else { continue };
             is_good = is_of_use(&why);
@@ -123,31 +146,78 @@ impl Turns {
         let _ = self.recorder.call(call, || client.create(&name, &options), |info| opened(info, false));
     }
 
-    fn call(&mut self, file: &File, life: Life, writes: bool, counter: &mut u64) -> Result<(), Error> {
-        let blocks = u32::try_from(self.dice.within(1, MOST)).expect("small");
+    /// First block of a call, and their number.
+    fn place(&mut self, most: u64) -> (u32, u32) {
+        let blocks = self.dice.within(1, most);
         // Half of the calls meet in the first blocks.
         let end = if self.dice.once_in(2) { MOST * 2 } else { u64::from(BLOCKS) };
-        let block = u32::try_from(self.dice.within(0, end - u64::from(blocks) + 1)).expect("small");
-        let at = u64::from(block) * BLOCK as u64;
-        let recorder = &mut self.recorder;
-        if !writes || self.dice.once_in(3) {
-            let mut data = vec![0; blocks as usize * BLOCK];
-            let epoch = file.client().fleet_map().epoch();
-            let call = Call::Read { life, block, blocks, writer: writes, epoch };
-            let read = || {
-                file.read_at(at, &mut data)?;
-                Ok((data.chunks(BLOCK).map(found_in).collect(), shrunk(&file.client().fleet_map())))
-            };
-            let values = |(values, shrunk): &(Vec<_>, u64)| Outcome::Values(values.clone(), *shrunk);
-            return recorder.call(call, read, values).map(drop);
+        let block = self.dice.within(0, end - blocks + 1);
+        (u32::try_from(block).expect("small"), u32::try_from(blocks).expect("small"))
+    }
+
+    fn call(&mut self, file: &File, writes: bool, counter: &mut u64) -> Result<(), Error> {
+        if !writes || !self.hurries && self.dice.once_in(3) {
+            self.read(file, writes)
+        } else {
+            self.write(file, counter)
         }
+    }
+
+    /// Blocks of a chunk that this SSD serves, where draws find any.
+    fn place_of(&mut self, file: &File, ssd: u16) -> (u32, u32) {
+        let mut last = (0, 1);
+        for _ in 0..DRAWS {
+            let (block, blocks) = self.place(MOST);
+            last = (block, blocks.min(CHUNK - block % CHUNK));
+            if first_of(file, block) == Some(ssd) {
+                break;
+            }
+        }
+        last
+    }
+
+    fn read(&mut self, file: &File, writes: bool) -> Result<(), Error> {
+        let (block, blocks) = match self.only {
+            Some(ssd) => self.place_of(file, ssd),
+            None => self.place(MOST),
+        };
+        let mut data = vec![0; blocks as usize * BLOCK];
+        let epoch = file.client().fleet_map().epoch();
+        let call = Call::Read { life: life(file), block, blocks, writer: writes, epoch };
+        let read = || {
+            file.read_at(u64::from(block) * BLOCK as u64, &mut data)?;
+            Ok((data.chunks(BLOCK).map(found_in).collect(), shrunk(&file.client().fleet_map())))
+        };
+        let values = |(values, shrunk): &(Vec<_>, u64)| Outcome::Values(values.clone(), *shrunk);
+        self.recorder.call(call, read, values).map(drop)
+    }
+
+    fn write(&mut self, file: &File, counter: &mut u64) -> Result<(), Error> {
+        let (block, blocks) = self.place(MOST);
         *counter += 1;
         let stamp = Stamp(file.info().lease_epoch, *counter);
         let writer = self.writer.unwrap_or(u32::MAX);
-        let data: Vec<u8> =
-            (block..block + blocks).flat_map(|at| bytes_of(life, at, stamp, writer)).collect();
-        let call = Call::Write { life, block, blocks, stamp };
-        recorder.call(call, || file.write_at(at, &data), |()| Outcome::Done)
+        let bytes = |at| bytes_of(life(file), at, stamp, writer);
+        let data: Vec<u8> = (block..block + blocks).flat_map(bytes).collect();
+        let call = Call::Write { life: life(file), block, blocks, stamp };
+        let write = || file.write_at(u64::from(block) * BLOCK as u64, &data);
+        self.recorder.call(call, write, |()| Outcome::Done)
+    }
+
+    fn zero(&mut self, file: &File, zeroes: &mut Zeroes, counter: &mut u64) -> Result<(), Error> {
+        let (block, blocks) = self.place(MOST);
+        // A command is of one chunk.
+        let blocks = blocks.min(CHUNK - block % CHUNK);
+        *counter += 1;
+        let stamp = Stamp(file.info().lease_epoch, *counter);
+        let call = Call::Zero { life: life(file), block, blocks, stamp };
+        let zero = || zeroes.zero(file, (block, blocks), stamp.1);
+        let zeroed = self.recorder.call(call, zero, |()| Outcome::Done);
+        if zeroed.is_err() {
+            // The library has not seen the command: this says that its outcome is not known.
+            let _ = file.device_file();
+        }
+        zeroed
     }
 
     fn rest(&mut self, least_ms: u64, most_ms: u64) {

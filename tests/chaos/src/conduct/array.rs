@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SSDS: usize = 5;
 /// Longest wait for a process to serve or to end.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Seconds by which the clocks of the two daemons are ahead.
 const AHEAD: [u64; 2] = [86_400, 7];
 
@@ -143,7 +143,7 @@ impl Array {
     /// Runs a command of the operator. Returns its exit code and its output.
     pub(crate) fn command(&self, args: &[&str]) -> Result<(i32, String), String> {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(&self.settings.gnstor).args(args);
+        command.arg("5").arg(&self.settings.gnstor).args(args);
         command.args(["--array", &format!("http://{DAEMON}:7117")]);
         let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{args:?}: {e}"))?;
         let words = if output.stdout.is_empty() { output.stderr } else { output.stdout };

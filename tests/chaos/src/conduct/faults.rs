@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How faults begin and end, and the moments at which some begin.
 
-use super::array::{Array, pause};
+use super::array::{Array, SSDS, pause};
 use super::clients::CLIENTS;
-use super::net::{self, Node};
+use super::net::{self, Cut, Node};
 use super::plan::{Fault, Moment, Planned};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -24,6 +24,13 @@ impl Fault {
                 array.ssds[ssd].iter().for_each(|process| process.signal(Signal::SIGSTOP));
                 Ok(())
             }
+            Self::Storm => (0..SSDS).try_for_each(|ssd| array.end_ssd(ssd, Signal::SIGKILL)),
+            Self::Apart(ssd, client) => {
+                [Node::Ssd(ssd), Node::Client(client)].into_iter().try_for_each(|node| net::put(node, true))
+            }
+            // A refusal is an answer, too: an array may have too little room, or be without a daemon.
+            Self::Drain(ssd) => array.command(&["fleet", "drain", &ssd.to_string()]).map(drop),
+            Self::Fail(ssd) => array.command(&["fleet", "fail", &ssd.to_string()]).map(drop),
             Self::Cut(node, cut) => cut.begin(node),
             Self::DaemonDies => {
                 array.end_daemon(array.leader, Signal::SIGKILL);
@@ -39,6 +46,7 @@ impl Fault {
                 array.clients[client].kill();
                 Ok(())
             }
+            Self::ClientLeaves(client, ssd) => Cut::To(Node::Ssd(ssd)).begin(Node::Client(client)),
             Self::ClientStops(client) => {
                 array.clients[client].stop();
                 Ok(())
@@ -53,6 +61,13 @@ impl Fault {
             Self::Stop(ssd) => {
                 array.ssds[ssd].iter().for_each(|process| process.signal(Signal::SIGCONT));
                 Ok(())
+            }
+            Self::Storm => (0..SSDS).try_for_each(|ssd| array.start_ssd(ssd)),
+            Self::Apart(ssd, client) => {
+                [Node::Ssd(ssd), Node::Client(client)].into_iter().try_for_each(|node| net::put(node, false))
+            }
+            Self::Drain(ssd) | Self::Fail(ssd) => {
+                array.command(&["fleet", "resume", &ssd.to_string()]).map(drop)
             }
             Self::Cut(node, cut) => cut.end(node),
             Self::DaemonDies => {
@@ -76,6 +91,12 @@ impl Fault {
                 Ok(())
             }
             Self::ClientDies(client) => {
+                let settings = array.settings.clone();
+                array.clients[client].start_again(&settings)
+            }
+            Self::ClientLeaves(client, ssd) => {
+                array.clients[client].kill();
+                Cut::To(Node::Ssd(ssd)).end(Node::Client(client))?;
                 let settings = array.settings.clone();
                 array.clients[client].start_again(&settings)
             }
@@ -136,6 +157,9 @@ pub(crate) fn play(array: &mut Array, plan: &[Planned]) -> Result<(), String> {
         waiting = later;
         let now: Vec<Planned> = now;
         for planned in now {
+            if planned.moment.is_aimed() && watch.begun.elapsed() > MOMENT {
+                println!("  the moment did not come");
+            }
             planned.fault.begin(array)?;
             acting.push((Instant::now(), planned));
         }

@@ -61,6 +61,8 @@ pub(crate) fn make(nodes: &[Node]) -> Result<(), String> {
     ip("link add gn type bridge")?;
     ip("addr add 10.77.0.1/24 dev gn")?;
     ip("link set gn up")?;
+    ip("link add gn-apart type bridge")?;
+    ip("link set gn-apart up")?;
     for node in nodes {
         let name = node.name();
         ip(&format!("netns add {name}"))?;
@@ -84,6 +86,12 @@ pub(crate) fn make(nodes: &[Node]) -> Result<(), String> {
 pub(crate) fn lead_to(caller: Option<Node>, daemon: usize) -> Result<(), String> {
     let within = caller.map_or(String::new(), |node| format!("-n {} ", node.name()));
     ip(&format!("{within}route replace {DAEMON}/32 via {}", Node::Daemon(daemon).address()))
+}
+
+/// Takes a node away from all others, or takes it back. Nodes that are apart reach each other.
+pub(crate) fn put(node: Node, is_apart: bool) -> Result<(), String> {
+    let bridge = if is_apart { "gn-apart" } else { "gn" };
+    ip(&format!("link set gn-{} master {bridge}", node.name()))
 }
 
 /// A fault of links.

@@ -16,6 +16,14 @@ pub(crate) enum Fault {
     Term(usize),
     /// SIGUSR1 of an SSD: a power failure with a dump.
     Power(usize),
+    /// SIGKILL of all SSDs at once, which start again.
+    Storm,
+    /// An operator drains an SSD, and calls that off or takes it back.
+    Drain(usize),
+    /// An operator has an SSD dropped, and takes it back.
+    Fail(usize),
+    /// An SSD and a client that reads reach each other, and no other process.
+    Apart(usize, usize),
     /// A fault of a link.
     Cut(Node, Cut),
     /// The daemon is killed, and the other one starts.
@@ -26,6 +34,9 @@ pub(crate) enum Fault {
     DaemonStops,
     /// A client is killed, and starts again.
     ClientDies(usize),
+    /// Nothing that a client sends to an SSD arrives, and then the client is killed. It leaves writes that
+    /// some SSDs have.
+    ClientLeaves(usize, usize),
     /// SIGSTOP and SIGCONT of a client.
     ClientStops(usize),
 }
@@ -43,6 +54,12 @@ pub(crate) enum Moment {
     Fill,
 }
 
+impl Moment {
+    pub(crate) fn is_aimed(self) -> bool {
+        !matches!(self, Self::At(_))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Planned {
     pub(crate) fault: Fault,
@@ -54,19 +71,36 @@ impl Fault {
     /// The process that it is about; both daemons are one.
     fn target(self) -> Node {
         match self {
-            Self::Kill(ssd) | Self::Stop(ssd) | Self::Term(ssd) | Self::Power(ssd) => Node::Ssd(ssd),
+            Self::Kill(ssd)
+            | Self::Stop(ssd)
+            | Self::Term(ssd)
+            | Self::Power(ssd)
+            | Self::Drain(ssd)
+            | Self::Apart(ssd, _)
+            | Self::Fail(ssd) => Node::Ssd(ssd),
+            Self::Storm => Node::Ssd(SSDS),
             Self::Cut(Node::Daemon(_), _) | Self::DaemonDies | Self::DaemonJoins | Self::DaemonStops => {
                 Node::Daemon(0)
             }
             Self::Cut(node, _) => node,
-            Self::ClientDies(client) | Self::ClientStops(client) => Node::Client(client),
+            Self::ClientDies(client) | Self::ClientStops(client) | Self::ClientLeaves(client, _) => {
+                Node::Client(client)
+            }
         }
+    }
+
+    /// Whether both are about one process.
+    fn meets(self, other: Self) -> bool {
+        let is_of_ssd = |fault: Self| matches!(fault.target(), Node::Ssd(_));
+        let is_storm = self == Self::Storm || other == Self::Storm;
+        self.target() == other.target() || is_storm && is_of_ssd(self) && is_of_ssd(other)
     }
 
     /// Whether one SSD as a whole is faulty, and nothing else.
     fn is_of_one_ssd(self) -> bool {
         match self {
             Self::Kill(_) | Self::Stop(_) | Self::Term(_) | Self::Power(_) => true,
+            Self::Drain(_) | Self::Fail(_) => true,
             Self::Cut(node, cut) => {
                 matches!(node, Node::Ssd(_)) && matches!(cut, Cut::Link | Cut::Out | Cut::In)
             }
@@ -80,6 +114,10 @@ impl Fault {
             Self::Stop(ssd) => format!("STOP s{ssd}"),
             Self::Term(ssd) => format!("TERM s{ssd}"),
             Self::Power(ssd) => format!("USR1 s{ssd}"),
+            Self::Apart(ssd, client) => format!("s{ssd} and c{client} apart from all others"),
+            Self::Storm => "KILL of all SSDs".into(),
+            Self::Drain(ssd) => format!("fleet drain of s{ssd}"),
+            Self::Fail(ssd) => format!("fleet fail of s{ssd}"),
             Self::Cut(node, Cut::Link) => format!("link of {} down", node.name()),
             Self::Cut(node, Cut::Out) => format!("nothing from {} arrives", node.name()),
             Self::Cut(node, Cut::In) => format!("nothing to {} arrives", node.name()),
@@ -90,6 +128,7 @@ impl Fault {
             Self::DaemonStops => "STOP of the daemon, another takes over".into(),
             Self::ClientDies(client) => format!("KILL c{client}"),
             Self::ClientStops(client) => format!("STOP c{client}"),
+            Self::ClientLeaves(client, ssd) => format!("nothing from c{client} to s{ssd}, then KILL"),
         }
     }
 
@@ -100,7 +139,7 @@ impl Fault {
         let other = (ssd + 1 + usize::try_from(dice.within(0, SSDS as u64 - 1)).expect("small")) % SSDS;
         let ends = [Node::Ssd(other), Node::Client(client), Node::Daemon(leader)];
         let nodes = [Node::Ssd(ssd), Node::Ssd(ssd), Node::Client(client), Node::Daemon(leader)];
-        match dice.within(0, 20) {
+        match dice.within(0, 30) {
             0..3 => Self::Kill(ssd),
             3..5 => Self::Stop(ssd),
             5 => Self::Term(ssd),
@@ -114,29 +153,51 @@ impl Fault {
             15 => Self::DaemonJoins,
             16 => Self::DaemonStops,
             17 | 18 => Self::ClientDies(writer),
-            _ => Self::ClientStops(writer),
+            19 => Self::ClientStops(writer),
+            20 => Self::Storm,
+            21 | 22 => Self::Drain(ssd),
+            23 => Self::Fail(ssd),
+            24..27 => Self::ClientLeaves(writer, ssd),
+            _ => Self::Apart(ssd, WRITERS + client % (CLIENTS - WRITERS)),
         }
     }
+}
+
+/// How long a fault lasts. Others must have time to drop an SSD that is apart, and to write.
+fn lasts_ms(dice: &mut Dice, fault: Fault) -> u64 {
+    let least = if matches!(fault, Fault::Apart(..)) { 1_000 } else { 0 };
+    least + dice.within(100, 2_500)
+}
+
+/// Orders for clients before the faults. A client that is to leave writes only writes. A client that is to be
+/// apart with an SSD reads what that SSD serves.
+pub(crate) fn orders(plan: &[Planned]) -> Vec<(usize, String)> {
+    let order = |planned: &Planned| match planned.fault {
+        Fault::ClientLeaves(client, _) => Some((client, "hurry".into())),
+        Fault::Apart(ssd, client) => Some((client, format!("only {ssd}"))),
+        _ => None,
+    };
+    plan.iter().filter_map(order).collect()
 }
 
 /// The faults of a round: one, or two of different processes.
 pub(crate) fn draw(dice: &mut Dice, leader: usize) -> Vec<Planned> {
     let first = Fault::draw(dice, leader);
     let moment = Moment::At(dice.within(0, 300));
-    let mut plan = vec![Planned { fault: first, moment, lasts_ms: dice.within(100, 2_500) }];
+    let mut plan = vec![Planned { fault: first, moment, lasts_ms: lasts_ms(dice, first) }];
     if dice.once_in(2) {
         return plan;
     }
     let fault = loop {
         let fault = Fault::draw(dice, leader);
-        if fault.target() != first.target() {
+        if !fault.meets(first) {
             break fault;
         }
     };
     let aimed = [Moment::Hold, Moment::Settle, Moment::Fill];
     let at = Moment::At(dice.within(0, 1_500));
     let moment = if dice.once_in(2) { at } else { dice.one_of(&aimed) };
-    plan.push(Planned { fault, moment, lasts_ms: dice.within(100, 2_500) });
+    plan.push(Planned { fault, moment, lasts_ms: lasts_ms(dice, fault) });
     plan
 }
 
@@ -174,7 +235,7 @@ mod tests {
         let twos = plans(7).into_iter().filter(|plan| plan.len() == 2);
         let (mut number, mut aimed) = (0, 0);
         for plan in twos {
-            assert_ne!(plan[0].fault.target(), plan[1].fault.target(), "{}", words(&plan));
+            assert!(!plan[0].fault.meets(plan[1].fault), "{}", words(&plan));
             assert!(!is_alone(&plan));
             number += 1;
             aimed += u32::from(!matches!(plan[1].moment, Moment::At(_)));

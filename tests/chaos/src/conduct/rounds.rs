@@ -60,6 +60,9 @@ fn round(
     let begins = Event::Round { round, at: now(), alone: plan::is_alone(&plan), faults: words.clone() };
     lines.add(&begins);
     println!("round {round}: {words}");
+    for (client, order) in plan::orders(&plan) {
+        array.clients[client].order(&order);
+    }
     pause(LOAD_MS);
     faults::play(array, &plan)?;
     let healing = Instant::now();
@@ -97,8 +100,8 @@ fn heal(array: &mut Array) -> Result<(), String> {
     healthy(array, begun + HEALS)
 }
 
-/// Waits until `gnstor fleet show` says healthy and no change is under way. SSDs that came back too often are
-/// resumed, as an operator does.
+/// Waits until `gnstor fleet show` says healthy and no change is under way. SSDs that came back too often or
+/// are taken out are resumed, as an operator does.
 fn healthy(array: &mut Array, until: Instant) -> Result<(), String> {
     loop {
         if let Some(lost) = array.lost() {
@@ -110,7 +113,7 @@ fn healthy(array: &mut Array, until: Instant) -> Result<(), String> {
             return Ok(());
         }
         for ssd in shown["ssds"].as_array().into_iter().flatten() {
-            if ssd["flaps"] == true {
+            if ["flaps", "taken_out", "leaves"].iter().any(|is_so| ssd[is_so] == true) {
                 let index = ssd["index"].to_string();
                 array.command(&["fleet", "resume", &index])?;
             }
