@@ -46,6 +46,8 @@ struct StandingBy<'a> {
 /// Whether no other daemon serves.
 #[derive(Debug, Default)]
 struct Watch {
+    /// Of each other daemon, whether it has served without a gap in which it was not there.
+    served: Vec<bool>,
     silent_since: Option<Instant>,
     starting_since: Option<Instant>,
 }
@@ -53,11 +55,17 @@ struct Watch {
 impl Watch {
     /// Takes what the others have said. Returns true if this daemon has to take over.
     fn is_over(&mut self, said: &[Health], now: Instant, silent: Duration) -> bool {
+        self.served.resize(said.len(), false);
+        // A daemon that has served, and only accepts connections now, does not start: it stands still.
+        let starts = said.iter().zip(&self.served).any(|(said, served)| *said == Health::Starts && !served);
+        for (served, said) in self.served.iter_mut().zip(said) {
+            *served = *said == Health::Serves || *served && *said == Health::Starts;
+        }
         if said.contains(&Health::Serves) {
-            *self = Self::default();
+            (self.silent_since, self.starting_since) = (None, None);
             return false;
         }
-        if said.contains(&Health::Starts) {
+        if starts {
             let since = *self.starting_since.get_or_insert(now);
             if now.duration_since(since) < STARTS {
                 self.silent_since = None;
@@ -174,11 +182,17 @@ mod tests {
         assert!(!says(&[Health::Silent, Health::Starts], 1_500), "another one takes over");
         assert!(!says(&[Health::Silent, Health::Silent], 1_600));
         assert!(says(&[Health::Silent, Health::Silent], 2_300));
-        assert!(!says(&[Health::Serves], 3_000));
+        let mut watch = Watch::default();
+        let mut says = |said: &[Health], ms| watch.is_over(said, at(ms), SILENT);
         assert!(!says(&[Health::Starts], 4_000));
         assert!(!says(&[Health::Starts], 5_499));
         assert!(!says(&[Health::Starts], 5_500), "it never ends its start");
         assert!(says(&[Health::Starts], 6_200));
+        assert!(!says(&[Health::Serves], 7_000));
+        assert!(!says(&[Health::Starts], 7_100) && says(&[Health::Starts], 7_800), "it stands still");
+        assert!(!says(&[Health::Serves], 8_000));
+        assert!(!says(&[Health::Silent], 8_100) && !says(&[Health::Starts], 8_200), "it starts anew");
+        assert!(!says(&[Health::Starts], 9_600) && says(&[Health::Starts], 10_400));
     }
 
     #[test]

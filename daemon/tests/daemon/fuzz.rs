@@ -20,7 +20,7 @@ use tonic::{Code, Request, Status};
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Requests; the first byte of each is the place of its call in [`CALLS`].
 const CORPUS: &[u8] = include_bytes!("../../../tests/hostile/corpus/grpc.bin");
-const CALLS: [&str; 27] = [
+const CALLS: [&str; 28] = [
     "/gnstor.v1.Volumes/Create",
     "/gnstor.v1.Volumes/List",
     "/gnstor.v1.Volumes/Get",
@@ -48,6 +48,7 @@ const CALLS: [&str; 27] = [
     "/gnstor.v1.Volumes/Label",
     "/gnstor.v1.Volumes/ListLeases",
     "/gnstor.v1.Volumes/RevokeLease",
+    "/gnstor.v1.Volumes/Resize",
 ];
 /// The call whose answer is a stream.
 const WATCH: &str = "/gnstor.v1.Fleet/WatchMap";
@@ -87,7 +88,8 @@ fn good() -> Vec<Vec<u8>> {
             client_id,
             request_id: vec![8; 16],
             force: false,
-            ..Default::default()
+            vid: 1,
+            generation: 1,
         }
         .encode_to_vec(),
         open.encode_to_vec(),
@@ -138,7 +140,8 @@ fn good_orders(client_id: u32, name: String) -> Vec<Vec<u8>> {
         }
         .encode_to_vec(),
         ListLeasesRequest { name: name.clone(), page_size: 2, page_token: String::new() }.encode_to_vec(),
-        RevokeLeaseRequest { name, client_id }.encode_to_vec(),
+        RevokeLeaseRequest { name: name.clone(), client_id }.encode_to_vec(),
+        ResizeRequest { name, capacity_bytes: 1 << 20 }.encode_to_vec(),
     ]
 }
 

@@ -91,11 +91,13 @@ fn a_client_that_writes_keeps_its_lease() {
 #[test]
 fn a_resize_that_some_ssd_does_not_take_is_repeated_until_it_does() {
     let _deadline = Deadline::after(LIMIT);
-    for fault in [Fault::Refuse(Refusal::TableFull), Fault::LostBefore, Fault::LostAfter] {
+    let (full, away) = (GrpcCode::ResourceExhausted, GrpcCode::Unavailable);
+    let refuse = Fault::Refuse(Refusal::TableFull);
+    for (fault, code) in [(refuse, full), (Fault::LostBefore, away), (Fault::LostAfter, away)] {
         let mut bench = starts(&SimArray::new(3), 0);
         bench.ask(create("a")).unwrap();
         bench.array.ssd(1).faults.push_back(fault.clone());
-        refused(&bench.ask(resize("a", 64)), GrpcCode::Unavailable, &["repeated until it is on every SSD"]);
+        refused(&bench.ask(resize("a", 64)), code, &["repeated until it is on every SSD"]);
         bench.run_for(5_000);
         assert_eq!(blocks(&bench), 64, "{fault:?}");
         bench.ask(resize("a", 64)).unwrap();
