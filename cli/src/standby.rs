@@ -10,6 +10,8 @@
 //! daemons that cannot reach each other, but reach the SSDs, would replace each other again and again. So
 //! each rests twice as long as the time before.
 
+#![expect(clippy::disallowed_methods, reason = "the clock and pauses of a command")]
+
 use crate::args::UpArgs;
 use crate::files::readable;
 use gnstor_console::{CliError, Steps, outln, print_json};

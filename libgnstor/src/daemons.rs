@@ -208,6 +208,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a daemon that starts later")]
     fn the_daemon_that_accepts_is_found_and_the_next_connection_begins_behind_it() {
         let _deadline = Deadline::after(LIMIT);
         let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();

@@ -161,23 +161,9 @@ impl Core {
 
     /// Checks the caller's rights: to the volume, and to the client id that the request names.
     fn allowed(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        may_take_room(caller, request)?;
         let (client, name, right) = match request {
-            Request::Create(create) if !caller.creator => {
-                let message = format!(
-                    "{:?} may not create volume {}: the daemon lists who may (gnstor up --creators)",
-                    caller.name, create.name
-                );
-                return Err(Failure::new(PermissionDenied, message));
-            }
             Request::Create(create) => (Some(create.client), None, None),
-            Request::Resize(resize) if !caller.creator => {
-                let message = format!(
-                    "{:?} may not resize volume {}: that takes room, as creating one does, and the daemon lists \
-                     who may (gnstor up --creators)",
-                    caller.name, resize.name
-                );
-                return Err(Failure::new(PermissionDenied, message));
-            }
             Request::Get { name } => (None, Some(name), Some(Right::Read)),
             Request::Delete { name, client, .. } => (Some(*client), Some(name), Some(Right::Admin)),
             Request::Open { name, client, rights: Rights::Read, .. } => {
@@ -366,6 +352,23 @@ impl Core {
     fn not_found(&mut self, ticket: Ticket, name: &VolumeName) {
         self.reply(ticket, Err(no_volume(name)));
     }
+}
+
+/// Whether the caller may take room of the array.
+fn may_take_room(caller: &Caller, request: &Request) -> Result<(), Failure> {
+    let (what, name) = match request {
+        Request::Create(Create { name, .. }) => ("create", name),
+        Request::Resize(Resize { name, .. }) => ("resize", name),
+        _ => return Ok(()),
+    };
+    if caller.creator {
+        return Ok(());
+    }
+    let message = format!(
+        "{:?} may not {what} volume {name}: that takes room, and the daemon lists who may (gnstor up --creators)",
+        caller.name
+    );
+    Err(Failure::new(PermissionDenied, message))
 }
 
 /// No volume has the name.

@@ -26,10 +26,7 @@ impl Core {
                     volume.spent = volume.spent.max(old.lease_epoch);
                 }
             }
-            if let Some(old) = same.filter(|old| old.capacity_blocks > volume.most_blocks) {
-                volume.most_blocks = old.capacity_blocks;
-                grown.push(volume.grown(volume.entry.clone()));
-            }
+            grown.extend(same.and_then(|old| volume.grows_to(old.capacity_blocks)));
             volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
             if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
                 dead.push((vid, old.generation, old.version));
@@ -115,6 +112,14 @@ impl Core {
 }
 
 impl Volume {
+    /// An SSD has the volume with so many blocks. Returns the entry with them if these are more than was
+    /// known.
+    fn grows_to(&mut self, blocks: u64) -> Option<VolumeEntry> {
+        let is_more = blocks > self.most_blocks;
+        self.most_blocks = self.most_blocks.max(blocks);
+        is_more.then(|| self.grown(self.entry.clone()))
+    }
+
     /// This entry of an SSD that was away has the mark of a deletion, and no later change of the volume is
     /// known. So an earlier daemon began the deletion, and a client waited for it. It is finished.
     fn is_to_be_deleted_by(&self, held: &VolumeEntry) -> bool {
