@@ -51,8 +51,8 @@ pub(in crate::survive) struct Leases {
     made: BTreeMap<(u64, u64), Time>,
     /// The epoch of the newest map that was active.
     active: u64,
-    /// The SSDs that have said goodbye, and when.
-    left: BTreeMap<u16, Time>,
+    /// The SSDs that have said goodbye: when, and with which number of openings.
+    left: BTreeMap<u16, (Time, u32)>,
     /// Maps that were active before the lease of such an SSD would have been over.
     spared: u64,
     /// SSDs that lose places by a map that has just become active, and its epoch.
@@ -90,11 +90,15 @@ impl Leases {
 
     /// An SSD asks another one.
     pub(in crate::survive) fn asks(&mut self, own: u16, ask: AskId, data: &[u8], (now, shown): (Time, Time)) {
-        let Ok(Ask { epoch, is_goodbye, .. }) = Ask::decode(data) else { return };
+        let Ok(Ask { epoch, opening, is_goodbye, .. }) = Ask::decode(data) else { return };
         // With that it gives its lease up.
         if is_goodbye {
             self.rounds.remove(&own);
-            self.left.entry(own).or_insert(now);
+            self.left.entry(own).or_insert((now, opening));
+            return;
+        }
+        // The next start first asks with that number, to prove its content. A yes to this gives no lease.
+        if self.left.get(&own).is_some_and(|(_, number)| *number == opening) {
             return;
         }
         self.left.remove(&own);
@@ -173,7 +177,7 @@ impl Leases {
     ) -> Option<String> {
         let ended = std::mem::take(&mut self.ended);
         // The SSD's last lease comes from a question at most 100 ms earlier.
-        let is_spared = |(ssd, _): &&(u16, u64)| self.left.get(ssd).is_some_and(|at| now < *at + SPARED);
+        let is_spared = |(ssd, _): &&(u16, u64)| self.left.get(ssd).is_some_and(|(at, _)| now < *at + SPARED);
         self.spared += ended.iter().filter(is_spared).count() as u64;
         ended.into_iter().find_map(|(ssd, epoch)| {
             let until = self.until(ssd, |round| self.may_say_yes(ssd, round))?;
@@ -210,8 +214,13 @@ mod tests {
 
     /// SSD 2 asks SSDs 0 and 1 then, and these say yes.
     fn round(leases: &mut Leases, ms: u64, number: u32, yes: &[u16]) {
-        let (array, incarnation, opening, uuid) = ([5; 16], 1, 0, [0; 16]);
-        let data = Ask { ssd: 2, array, epoch: 1, incarnation, opening, uuid, is_goodbye: false }.encode();
+        round_of(leases, ms, number, yes, (0, false));
+    }
+
+    /// The same with this number of openings, or as a goodbye.
+    fn round_of(leases: &mut Leases, ms: u64, number: u32, yes: &[u16], (opening, is_goodbye): (u32, bool)) {
+        let (array, incarnation, uuid) = ([5; 16], 1, [0; 16]);
+        let data = Ask { ssd: 2, array, epoch: 1, incarnation, opening, uuid, is_goodbye }.encode();
         for voter in 0..2 {
             let ask = AskId(2 * number + u32::from(voter));
             leases.asks(2, ask, &data, (at(ms), at(ms)));
@@ -233,6 +242,22 @@ mod tests {
         assert!(leases.is_over(2, 1, at(500)));
         leases.forget(2);
         assert!(leases.is_over(2, 1, at(210)), "its process is another one");
+    }
+
+    #[test]
+    fn after_a_goodbye_only_the_next_number_of_openings_gives_a_lease() {
+        let _deadline = deadline();
+        let mut leases = Leases::default();
+        leases.sent(&map(1, 0), true);
+        round_of(&mut leases, 100, 0, &[0, 1], (7, false));
+        assert!(!leases.is_over(2, 1, at(110)));
+        round_of(&mut leases, 120, 1, &[0, 1], (7, true));
+        assert!(leases.is_over(2, 1, at(130)), "it gave the lease up");
+        leases.forget(2);
+        round_of(&mut leases, 140, 2, &[0, 1], (7, false));
+        assert!(leases.is_over(2, 1, at(150)), "its next start proves its content");
+        round_of(&mut leases, 160, 3, &[0, 1], (8, false));
+        assert!(!leases.is_over(2, 1, at(170)));
     }
 
     #[test]
