@@ -286,6 +286,10 @@ impl Core {
 
     /// Goes on if the step has all answers, or enough of them.
     fn start_check(&mut self, now: u64) {
+        // The newest map may name voters that this daemon was not given, and no majority answers without them.
+        if self.is_given_more() {
+            return self.ask();
+        }
         let Phase::Starting(start) = &mut self.phase else { return };
         let began = *start.began.get_or_insert(now);
         let awaits = start.awaits(&self.members);
@@ -318,9 +322,6 @@ impl Core {
     fn start_next(&mut self, now: u64) {
         let of_voters = self.map_of_voters().is_some();
         let has_voters = self.config.map_format.has_voters(self.members.connected());
-        if self.is_given_more() {
-            return self.ask();
-        }
         let Phase::Starting(start) = &mut self.phase else { return };
         if start.step == Step::Maps && start.found_volumes && start.go_on_without_mapless() {
             return self.publish();

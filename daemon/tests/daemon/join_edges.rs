@@ -10,6 +10,7 @@ use crate::join::{add, apart, call, has_its_share, joins, open_array};
 use crate::shrink::{DROP_MS, all_maps_keep, newest, serving, states};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Add, Found, Reply};
+use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
@@ -126,6 +127,25 @@ fn a_daemon_that_starts_connects_to_it_and_goes_on_wherever_the_one_before_ended
         has_its_share(&bench, 4, 2, from);
     }
     assert!(joined > 80, "{joined}");
+}
+
+/// Two of the three voters answer, and one of these is an SSD that the daemon was not given.
+#[test]
+fn a_daemon_that_starts_connects_to_a_voter_that_only_the_map_names_beside_a_dead_one() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = open_array(3);
+    joins(&mut bench, 3);
+    bench.run_for(20_000);
+    done(bench.ask_now(drain(1)));
+    bench.run_for(60_000);
+    let map = newest(&bench);
+    assert_eq!(map.voters().iter().collect::<Vec<_>>(), [0, 2, 3], "the vote of SSD 1 is that of SSD 3 now");
+    let (array, now) = (bench.array.clone(), bench.now);
+    drop(bench);
+    array.ssd(0).dead = true;
+    let mut bench = Bench::cold_given(&array, 3, now, apart());
+    bench.run_for(20_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
 }
 
 #[test]

@@ -65,6 +65,14 @@ const FOUND: [(u64, &str); 51] = [
     (6209, "a settle that kept an older copy of a block that the first cannot read"),
     (30_486, "a daemon stood still while memory was judged, and an SSD waited for it"),
     (2036, "a Create came again to a daemon that started when its volume was gone"),
+    (53_454, "a daemon that started took an SSD that was back for one that writers reach"),
+    (59_283, "an SSD that filled asked no other SSD for a block that the first could not read"),
+    (53_955, "a Delete that had deleted nothing came again to the next daemon"),
+    (64_980, "a daemon that started did not dial a voter that only the map names"),
+    (50_511, "a map was made before an SSD was lost, and a later daemon asked voters for it again"),
+    (51_265, "a fault acted after all faults had ended"),
+    (52_556, "a client deleted a volume while the room was asked for"),
+    (61_557, "a yes that proves the content of an SSD counted as a lease"),
 ];
 
 fn number(name: &str) -> Option<u64> {
