@@ -15,7 +15,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-auth", &["gnstor-hostile"]),
     ("gnstor-fleet", &["gnstor-proto"]),
     ("gnstor-hostile", &["gnstor-auth", "gnstor-proto"]),
-    ("gnstor-chaos", &["libgnstor", "gnstor-fabric", "gnstor-proto"]),
+    ("gnstor-chaos", &["libgnstor", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     // It compiles single files of other crates with loom's atomics.
     ("gnstor-loom", &[]),
     ("gnstor-fabric", &["gnstor-hostile", "gnstor-auth", "gnstor-base", "gnstor-proto"]),

@@ -121,6 +121,7 @@ fn a_daemon_that_stands_by_takes_over_and_no_call_of_a_client_that_knows_both_fa
 
 #[test]
 fn what_cannot_stand_by_is_refused_in_words() {
+    let _deadline = gnstor_base::testing::deadline();
     let at = ["up", "--standby-of", "127.0.0.1:7117"];
     gnstor(&at).not_understood(&["--ssd-at"]);
     let args = [&at[..], &["--ssd-at", "127.0.0.1:4421", "--no-auth", "--witness", "/tmp/w"]].concat();

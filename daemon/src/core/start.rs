@@ -286,7 +286,7 @@ impl Core {
 
     /// Goes on if the step has all answers, or enough of them.
     fn start_check(&mut self, now: u64) {
-        // The newest map may name voters that this daemon was not given, and no majority answers without them.
+        // The newest map may name voters that this daemon was not given. Without them no majority answers.
         if self.is_given_more() {
             return self.ask();
         }

@@ -13,7 +13,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 51] = [
+const FOUND: [(u64, &str); 59] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),

@@ -78,6 +78,7 @@ mod tests {
 
     #[test]
     fn a_block_names_its_write_and_one_of_two_writes_is_mixed() {
+        let _deadline = gnstor_base::testing::deadline();
         let one = bytes_of(7 << 32 | 3, 5, Stamp(2, 9), 1);
         let other = bytes_of(7 << 32 | 3, 5, Stamp(2, 10), 1);
         assert_eq!(found_in(&one), Found::Of(7 << 32 | 3, 5, Stamp(2, 9), 1));

@@ -10,6 +10,7 @@ fn ended(command: &mut Command) -> (i32, String) {
 
 #[test]
 fn the_conductor_and_a_client_name_their_arguments() {
+    let _deadline = gnstor_base::testing::deadline();
     let (code, said) = ended(&mut Command::new(env!("CARGO_BIN_EXE_gnstor-chaos")));
     assert_eq!((code, said.contains("ROUNDS SEED FOLDER GNSTOR")), (2, true), "{said}");
     let (code, said) = ended(Command::new(env!("CARGO_BIN_EXE_gnstor-chaos-client")).arg("daemon"));
@@ -19,6 +20,7 @@ fn the_conductor_and_a_client_name_their_arguments() {
 /// The script names the program that is missing, and does not count as done.
 #[test]
 fn the_script_fails_with_a_sentence_where_it_cannot_make_namespaces() {
+    let _deadline = gnstor_base::testing::deadline();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/chaos");
     let tools = std::env::temp_dir().join(format!("gnstor-chaos-tools-{}", std::process::id()));
     std::fs::create_dir_all(&tools).expect("a folder");

@@ -123,16 +123,19 @@ const FOREIGN: &str = "no bytes of another place";
 
 #[test]
 fn an_older_value_after_an_acknowledged_one() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| lines.read(4, of(4, Stamp(1, if forged { 1 } else { 2 }))));
 }
 
 #[test]
 fn zeros_after_an_acknowledged_write() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| lines.read(if forged { 4 } else { 5 }, Found::Zeros));
 }
 
 #[test]
 fn a_value_that_was_unmapped() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| {
         lines.zero("a", 4, Stamp(1, 3));
         lines.read(4, if forged { of(4, Stamp(1, 2)) } else { Found::Zeros });
@@ -141,6 +144,7 @@ fn a_value_that_was_unmapped() {
 
 #[test]
 fn zeros_of_an_unmapping_before_the_last_write() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| {
         lines.zero("a", 4, Stamp(1, 3));
         lines.write("a", 4, Stamp(1, 4));
@@ -150,6 +154,7 @@ fn zeros_of_an_unmapping_before_the_last_write() {
 
 #[test]
 fn a_value_of_rounds_ago_that_was_overwritten() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| {
         lines.judged();
         lines.read(4, of(4, Stamp(1, if forged { 1 } else { 2 })));
@@ -158,6 +163,7 @@ fn a_value_of_rounds_ago_that_was_overwritten() {
 
 #[test]
 fn copies_that_are_equal_and_too_old() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| {
         let stamp = Stamp(1, if forged { 1 } else { 2 });
         (0..2).for_each(|replica| lines.copy(replica, 4, copy_of(of(4, stamp))));
@@ -166,6 +172,7 @@ fn copies_that_are_equal_and_too_old() {
 
 #[test]
 fn a_read_beside_a_write_may_find_either_and_one_behind_it_may_not() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(DURABLE, |lines, forged| {
         let (begin, call) = (lines.at, Call::Write { life: V, block: 4, blocks: 1, stamp: Stamp(1, 3) });
         lines.beside("a", (begin, begin + 50), call, Some(Outcome::Done));
@@ -176,11 +183,13 @@ fn a_read_beside_a_write_may_find_either_and_one_behind_it_may_not() {
 
 #[test]
 fn a_lease_that_is_granted_twice() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("a write lease is granted once", |lines, forged| lines.lease("b", V, if forged { 1 } else { 2 }));
 }
 
 #[test]
 fn a_lease_that_is_older_than_the_one_before() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("write leases grow", |lines, forged| {
         lines.lease("b", V, 3);
         lines.lease("c", V, if forged { 2 } else { 4 });
@@ -189,6 +198,7 @@ fn a_lease_that_is_older_than_the_one_before() {
 
 #[test]
 fn a_write_of_an_ended_lease() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("one writer at a time", |lines, forged| {
         let begin = lines.at;
         lines.lease("b", V, 2);
@@ -200,6 +210,7 @@ fn a_write_of_an_ended_lease() {
 
 #[test]
 fn an_unmapping_of_an_ended_lease() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("one writer at a time", |lines, forged| {
         lines.lease("b", V, 2);
         lines.zero("a", 7, Stamp(if forged { 1 } else { 2 }, 3));
@@ -208,6 +219,7 @@ fn an_unmapping_of_an_ended_lease() {
 
 #[test]
 fn a_value_that_was_read_vanishes_though_no_ssd_lost_a_place() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(STAYS, |lines, forged| {
         lines.doubtful("a", 4, Stamp(1, 3));
         lines.read_in(4, of(4, Stamp(1, 3)), (7, 6));
@@ -217,6 +229,7 @@ fn a_value_that_was_read_vanishes_though_no_ssd_lost_a_place() {
 
 #[test]
 fn an_unmapping_that_was_seen_vanishes() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(STAYS, |lines, forged| {
         lines.read_in(4, of(4, Stamp(1, 2)), (7, 6));
         let call = Call::Zero { life: V, block: 4, blocks: 1, stamp: Stamp(1, 3) };
@@ -229,6 +242,7 @@ fn an_unmapping_that_was_seen_vanishes() {
 
 #[test]
 fn a_value_that_vanished_comes_back() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("a value that vanished stays away", |lines, forged| {
         lines.doubtful("a", 4, Stamp(1, 3));
         lines.lease("b", V, 2);
@@ -239,6 +253,7 @@ fn a_value_that_vanished_comes_back() {
 
 #[test]
 fn bytes_of_another_block() {
+    let _deadline = gnstor_base::testing::deadline();
     tried(FOREIGN, |lines, forged| {
         lines.write("a", 9, Stamp(1, 3));
         lines.read(9, of(if forged { 4 } else { 9 }, Stamp(1, 3)));
@@ -247,6 +262,7 @@ fn bytes_of_another_block() {
 
 #[test]
 fn bytes_of_another_volume_and_of_an_earlier_life() {
+    let _deadline = gnstor_base::testing::deadline();
     for life in [OTHER, AGAIN] {
         tried(FOREIGN, |lines, forged| {
             lines.read(4, Found::Of(if forged { life } else { V }, 4, Stamp(1, 2), 0));
@@ -256,6 +272,7 @@ fn bytes_of_another_volume_and_of_an_earlier_life() {
 
 #[test]
 fn a_deleted_volume_that_is_read() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("nothing of a deleted volume is read", |lines, forged| {
         let begin = lines.at;
         lines.call("b", Call::Delete { life: V }, Outcome::Done);
@@ -267,6 +284,7 @@ fn a_deleted_volume_that_is_read() {
 
 #[test]
 fn a_deleted_volume_that_is_written() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("nothing is written to a deleted volume", |lines, forged| {
         let how = Outcome::Failed(Failure::Daemon, "a client writes to it".into());
         lines.call("b", Call::Delete { life: V }, if forged { Outcome::Done } else { how });
@@ -276,6 +294,7 @@ fn a_deleted_volume_that_is_written() {
 
 #[test]
 fn a_block_of_two_writes() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("no block of two writes", |lines, forged| {
         let mixed = Found::Mixed("line 8 is of another write".into());
         lines.read(4, if forged { mixed } else { of(4, Stamp(1, 2)) });
@@ -284,6 +303,7 @@ fn a_block_of_two_writes() {
 
 #[test]
 fn a_value_that_no_write_had_yet() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("each value is of a write", |lines, forged| {
         let begin = lines.at + if forged { 30 } else { 5 };
         let call = Call::Write { life: V, block: 4, blocks: 1, stamp: Stamp(1, 3) };
@@ -294,6 +314,7 @@ fn a_value_that_no_write_had_yet() {
 
 #[test]
 fn copies_that_differ() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("copies are equal", |lines, forged| {
         lines.doubtful("a", 4, Stamp(1, 3));
         lines.copy(0, 4, copy_of(of(4, Stamp(1, 3))));
@@ -303,6 +324,7 @@ fn copies_that_differ() {
 
 #[test]
 fn a_copy_that_cannot_be_read() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("each copy can be read", |lines, forged| {
         lines.copy(0, 4, copy_of(of(4, Stamp(1, 2))));
         let why = Outcome::Failed(Failure::Refused, "the place does not serve".into());
@@ -312,6 +334,7 @@ fn a_copy_that_cannot_be_read() {
 
 #[test]
 fn an_array_that_does_not_heal() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("the array is healthy again", |lines, forged| {
         lines.round(false);
         lines.at += HEALS;
@@ -321,6 +344,7 @@ fn an_array_that_does_not_heal() {
 
 #[test]
 fn a_call_that_fails_where_one_ssd_alone_is_faulty() {
+    let _deadline = gnstor_base::testing::deadline();
     for is_write in [false, true] {
         tried("no call fails", |lines, forged| {
             lines.round(forged);
@@ -336,6 +360,7 @@ fn a_call_that_fails_where_one_ssd_alone_is_faulty() {
 
 #[test]
 fn a_call_that_fails_because_its_volume_is_deleted_is_no_fault_of_the_array() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("no call fails", |lines, forged| {
         lines.round(true);
         let life = if forged { OTHER } else { V };
@@ -348,6 +373,7 @@ fn a_call_that_fails_because_its_volume_is_deleted_is_no_fault_of_the_array() {
 
 #[test]
 fn a_call_that_ends_twice() {
+    let _deadline = gnstor_base::testing::deadline();
     tried("each call ends once", |lines, forged| {
         lines.read(4, of(4, Stamp(1, 2)));
         if forged {
