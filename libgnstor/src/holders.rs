@@ -9,6 +9,9 @@ use gnstor_proto::grpc;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The caller lacks a right.
+const DENIED: tonic::Code = tonic::Code::PermissionDenied;
+
 /// An open of a client: the write lease of a volume, or a place among its readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseInfo {
@@ -116,7 +119,7 @@ impl Manager {
         // name.
         let find = || async { self.rpc.volumes().get(grpc::GetRequest { name: name.into() }).await };
         let found = match self.rpc.wait_again("a volume's entry", find) {
-            Err(Error::Daemon(status)) if status.code() == crate::NOT_FOUND => None,
+            Err(Error::Daemon(status)) if [crate::NOT_FOUND, DENIED].contains(&status.code()) => None,
             found => Some(found?),
         };
         let request = grpc::DeleteRequest {
@@ -134,7 +137,7 @@ impl Manager {
                 self.rpc.wait_again(what, delete)?.ended
             }
             // The deletion of a volume may have been decided, and not be everywhere: then this call waits for
-            // it. It names no volume, and so it is not repeated.
+            // it. Or the daemon says which right is missing. It names no volume, and so it is not repeated.
             None => self.rpc.wait(what, self.rpc.volumes().delete(request))?.ended,
         };
         Ok(ended.into_iter().map(LeaseInfo::from).collect())
