@@ -11,6 +11,7 @@ mod drain;
 mod drain_edges;
 mod exchange;
 mod faults;
+mod former_life;
 mod former_writer;
 mod fuzz;
 mod grow;

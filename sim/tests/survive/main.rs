@@ -13,7 +13,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 59] = [
+const FOUND: [(u64, &str); 60] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -72,6 +72,7 @@ const FOUND: [(u64, &str); 59] = [
     (50_511, "a map was made before an SSD was lost, and a later daemon asked voters for it again"),
     (51_265, "a fault acted after all faults had ended"),
     (52_556, "a client deleted a volume while the room was asked for"),
+    (62_394, "an SSD had an earlier volume of an id, and refused the later one for ever"),
     (61_557, "a yes that proves the content of an SSD counted as a lease"),
 ];
 

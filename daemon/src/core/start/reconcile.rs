@@ -6,7 +6,7 @@ use crate::core::capacity::Capacity;
 use crate::core::presence::{Absence, OTHER};
 use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
-use crate::core::{Core, Effect, GoneVolume, Phase, Stop};
+use crate::core::{Command, Core, Effect, GoneVolume, Owner, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
@@ -102,6 +102,21 @@ impl Core {
         self.mark(vid, None, None);
     }
 
+    /// An SSD may have missed that an earlier volume of this id was deleted. It refuses each entry of the later
+    /// one until it has deleted that, too.
+    fn delete_former_lives(&mut self, winner: &VolumeEntry, copies: &BTreeMap<u16, VolumeEntry>) {
+        let term = self.term.number();
+        let is_former = |entry: &VolumeEntry| entry.generation < winner.generation && !entry.deleting;
+        for (&ssd, entry) in copies.iter().filter(|(_, entry)| is_former(entry)) {
+            if !self.members.contains(ssd) {
+                continue;
+            }
+            let &VolumeEntry { vid, generation, version, .. } = entry;
+            let command = Command::Delete { vid, generation, version: version.saturating_add(1), term };
+            self.command(ssd, Owner::Stray, command);
+        }
+    }
+
     /// Adopts one volume as the SSDs have it. `successor` is the volume that took its name.
     fn adopt(
         &mut self,
@@ -115,6 +130,7 @@ impl Core {
         let same = copies.values().filter(|entry| entry.generation == winner.generation);
         winner.capacity_blocks = same.map(|entry| entry.capacity_blocks).max().unwrap_or(0);
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
+        self.delete_former_lives(&winner, copies);
         if copies.values().all(|entry| entry.deleting) {
             self.past.retire(&winner, last_version, now + self.config.sweep_ms);
             if winner.lease_epoch == DELETE_MARK {
