@@ -102,8 +102,8 @@ impl Core {
         self.mark(vid, None, None);
     }
 
-    /// An SSD may have missed that an earlier volume of this id was deleted. It refuses each entry of the later
-    /// one until it has deleted that, too.
+    /// An SSD may have missed that an earlier volume of this id was deleted. It refuses each entry of the
+    /// later one until it has deleted that, too.
     fn delete_former_lives(&mut self, winner: &VolumeEntry, copies: &BTreeMap<u16, VolumeEntry>) {
         let term = self.term.number();
         let is_former = |entry: &VolumeEntry| entry.generation < winner.generation && !entry.deleting;
