@@ -3,6 +3,7 @@
 //! the other one takes over. A client that knows both goes on, and no call of it fails.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
+use crate::deadline::{Deadline, LIMIT};
 use crate::fleet_daemon::{BYTES, write_and_read};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, gnstor, until};
 use gnstor_tests::folder::Folder;
@@ -121,7 +122,7 @@ fn a_daemon_that_stands_by_takes_over_and_no_call_of_a_client_that_knows_both_fa
 
 #[test]
 fn what_cannot_stand_by_is_refused_in_words() {
-    let _deadline = gnstor_base::testing::deadline();
+    let _deadline = Deadline::after(LIMIT);
     let at = ["up", "--standby-of", "127.0.0.1:7117"];
     gnstor(&at).not_understood(&["--ssd-at"]);
     let args = [&at[..], &["--ssd-at", "127.0.0.1:4421", "--no-auth", "--witness", "/tmp/w"]].concat();

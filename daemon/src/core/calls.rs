@@ -365,7 +365,8 @@ fn may_take_room(caller: &Caller, request: &Request) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "{:?} may not {what} volume {name}: that takes room, and the daemon lists who may (gnstor up --creators)",
+        "{:?} may not {what} volume {name}: that takes room, and the daemon lists who may (gnstor up \
+         --creators)",
         caller.name
     );
     Err(Failure::new(PermissionDenied, message))

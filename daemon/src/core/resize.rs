@@ -50,8 +50,8 @@ impl Core {
         entry.capacity_blocks = wants;
         if self.capacity.as_ref().is_some_and(|capacity| capacity.has_holes(entry.replicas)) {
             let message = format!(
-                "volume {name} cannot get more blocks: with its {} replicas some blocks have no SSD, because the \
-                 fleet map has lost SSDs; bring them back or add others",
+                "volume {name} cannot get more blocks: with its {} replicas some blocks have no SSD, because \
+                 the fleet map has lost SSDs; bring them back or add others",
                 entry.replicas
             );
             return self.fail(ticket, Unavailable, message);
@@ -60,8 +60,8 @@ impl Core {
             && let Err(largest) = capacity.grow(&entry, has)
         {
             let message = format!(
-                "volume {name} cannot have {} bytes: with {} replicas it can have {} at most; delete volumes or \
-                 add SSDs",
+                "volume {name} cannot have {} bytes: with {} replicas it can have {} at most; delete volumes, \
+                 or add SSDs",
                 bytes(wants),
                 entry.replicas,
                 bytes(largest)

@@ -9,7 +9,7 @@ const ADMIN: QueueKey = QueueKey(200);
 
 #[test]
 fn an_ssd_that_recovers_has_a_bound_of_queues_and_gets_them_back() {
-    let _deadline = gnstor_base::testing::deadline();
+    let _deadline = crate::deadline::deadline();
     let mut recovering = crate::Recovering::default();
     let request = CmRequest { hrqsize: 4.into(), hsqsize_z: 3.into(), ..Default::default() };
     let mut open = |key| recovering.open_queue(Time::ZERO, QueueKey(key), &request);
