@@ -4,7 +4,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of strangers who begin a proof.
+/// Number of strangers who prove something false.
 const STRANGERS: u32 = 10;
 
 #[test]
@@ -19,22 +19,19 @@ fn the_lock_of_an_ssd_is_free_while_it_computes_powers() {
     assert!((0..5).any(|_| mostly_free()), "the lock is taken");
 }
 
-/// While strangers begin proofs, another thread looks at the lock: how often it is free, and the looks.
+/// While the SSD judges false replies, another thread looks at the lock: how often it is free, and the looks.
+/// Each reply costs the SSD a power. Before that it seldom needs one, as a key pair serves many proofs.
 fn free_of_looks() -> (u64, u64) {
     let mut harness = asking(Group::Ffdhe3072);
-    let (_, negotiate) = Prover::begin(
-        names(host(7, 1)),
-        Secret::new([0; 32]),
-        &[Group::Ffdhe3072],
-        9,
-        Dice::thrown(|b| b.fill(3)),
-    );
-    let stop = AtomicBool::new(false);
+    let (stop, judges) = (AtomicBool::new(false), AtomicBool::new(false));
     let other = harness.workers.pop().expect("the last worker");
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
             let (mut free, mut tries) = (0_u64, 0_u64);
             while !stop.load(Ordering::Relaxed) {
+                if !judges.load(Ordering::Relaxed) {
+                    continue;
+                }
                 tries += 1;
                 free += u64::from(other.try_ssd().is_some());
             }
@@ -44,8 +41,17 @@ fn free_of_looks() -> (u64, u64) {
             // All of them are of the first worker.
             let key = QueueKey(201 + nth * u32::try_from(WORKERS).unwrap());
             begin(&mut harness, key, host(7, 1));
+            let secret = Secret::new([0; 32]);
+            let dice = Dice::thrown(|b| b.fill(3));
+            let (mut prover, negotiate) =
+                Prover::begin(names(host(7, 1)), secret, &[Group::Ffdhe3072], 9, dice);
             assert_eq!(send(&mut harness, key, &negotiate), None);
-            assert_eq!(receive(&mut harness, key)[1], id::CHALLENGE);
+            let challenge = receive(&mut harness, key);
+            assert_eq!(challenge[1], id::CHALLENGE);
+            let reply = prover.on_challenge(&challenge).unwrap();
+            judges.store(true, Ordering::Relaxed);
+            assert_eq!(send(&mut harness, key, &reply), None);
+            judges.store(false, Ordering::Relaxed);
         }
         stop.store(true, Ordering::Relaxed);
         let (other, free, tries) = looks.join().unwrap();
