@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Filters of lists of volumes: `--filter WORD=VALUE`.
+//! Filters of lists of volumes and leases: `--filter WORD=VALUE`.
 
-use libgnstor::VolumeInfo;
+use libgnstor::{LeaseInfo, Rights, VolumeInfo};
 
 /// A condition on a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,24 +16,74 @@ pub enum Filter {
     Writer(Option<u32>),
 }
 
-/// Reads `WORD=VALUE`.
+/// A condition on a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeaseFilter {
+    /// The volume's name matches a pattern of `*` (any text) and `?` (any character).
+    Volume(String),
+    /// This client has it.
+    Client(u32),
+    /// The principal's name matches a pattern; one that the daemon does not know has the name `-`.
+    Principal(String),
+    /// The client may read, or may write.
+    Rights(Rights),
+}
+
+/// The word and the value of `WORD=VALUE`.
+fn split<'a>(text: &'a str, example: &str) -> Result<(&'a str, &'a str), String> {
+    text.split_once('=').ok_or_else(|| format!("'{text}' is not a filter; write it like {example}"))
+}
+
+fn number(word: &str, value: &str) -> Result<u32, String> {
+    value.parse().map_err(|_| format!("{word}={value}: '{value}' is not a number"))
+}
+
+/// Reads the `WORD=VALUE` of a list of leases.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub(crate) fn parse_lease(text: &str) -> Result<LeaseFilter, String> {
+    let (word, value) = split(text, "volume=train-*")?;
+    match (word, value) {
+        ("volume", _) => Ok(LeaseFilter::Volume(value.into())),
+        ("client", _) => Ok(LeaseFilter::Client(number(word, value)?)),
+        ("principal", _) => Ok(LeaseFilter::Principal(value.into())),
+        ("rights", "read") => Ok(LeaseFilter::Rights(Rights::Read)),
+        ("rights", "write") => Ok(LeaseFilter::Rights(Rights::Write)),
+        ("rights", _) => Err(format!("rights={value}: use read or write")),
+        _ => Err(format!("'{word}' is not a word of a filter; use volume, client, principal or rights")),
+    }
+}
+
+impl LeaseFilter {
+    /// The lease fulfils it.
+    pub(crate) fn matches(&self, lease: &LeaseInfo) -> bool {
+        match self {
+            Self::Volume(pattern) => glob(pattern.as_bytes(), lease.volume.as_bytes()),
+            Self::Client(client) => lease.client == *client,
+            Self::Principal(pattern) => {
+                glob(pattern.as_bytes(), lease.principal.as_deref().unwrap_or("-").as_bytes())
+            }
+            Self::Rights(rights) => lease.rights == *rights,
+        }
+    }
+}
+
+/// Reads the `WORD=VALUE` of a list of volumes.
 ///
 /// # Errors
 /// A sentence about what is wrong.
 pub(crate) fn parse(text: &str) -> Result<Filter, String> {
-    let (word, value) = text
-        .split_once('=')
-        .ok_or_else(|| format!("'{text}' is not a filter; write it like name=train-*"))?;
-    let number = || value.parse::<u32>().map_err(|_| format!("{word}={value}: '{value}' is not a number"));
+    let (word, value) = split(text, "name=train-*")?;
     match word {
         "name" => Ok(Filter::Name(value.into())),
         "label" => Ok(match value.split_once('=') {
             Some((key, value)) => Filter::Label(key.into(), Some(value.into())),
             None => Filter::Label(value.into(), None),
         }),
-        "replicas" => Ok(Filter::Replicas(number()?)),
+        "replicas" => Ok(Filter::Replicas(number(word, value)?)),
         "writer" if value == "none" => Ok(Filter::Writer(None)),
-        "writer" => Ok(Filter::Writer(Some(number()?))),
+        "writer" => Ok(Filter::Writer(Some(number(word, value)?))),
         _ => Err(format!("'{word}' is not a word of a filter; use name, label, replicas or writer")),
     }
 }
@@ -99,5 +149,8 @@ mod tests {
         assert_eq!(parse("label=kind=text"), Ok(Filter::Label("kind".into(), Some("text".into()))));
         assert_eq!(parse("writer=none"), Ok(Filter::Writer(None)));
         assert!(["name", "size=1", "replicas=two", "writer="].iter().all(|wrong| parse(wrong).is_err()));
+        assert_eq!(parse_lease("rights=write"), Ok(LeaseFilter::Rights(Rights::Write)));
+        let wrong = ["volume", "name=v", "client=two", "rights=all"];
+        assert!(wrong.iter().all(|wrong| parse_lease(wrong).is_err()));
     }
 }

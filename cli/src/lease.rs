@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor lease`: what clients have open, and how it is ended.
 
-use crate::args::{LeaseArgs, LeaseCommand};
+use crate::args::{LeaseArgs, LeaseCommand, LeaseSortKey};
 use crate::limits;
 use gnstor_console::{CliError, outln, print_json, printable};
 use libgnstor::{LeaseInfo, Rights};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Runs a lease command.
 ///
@@ -13,11 +14,19 @@ use serde_json::{Value, json};
 /// [`CliError`] with the daemon's sentence.
 pub fn run(args: &LeaseArgs) -> Result<(), CliError> {
     match &args.command {
-        LeaseCommand::List { volume, array } => {
+        LeaseCommand::List { volume, sort, reverse, filters, array } => {
             volume.iter().try_for_each(|name| limits::volume_name(name))?;
-            let leases = array.manager()?.leases(volume.as_deref())?;
+            let mut leases = array.manager()?.leases(volume.as_deref())?;
+            let is_any = !leases.is_empty();
+            leases.retain(|lease| filters.iter().all(|filter| filter.matches(lease)));
+            order(&mut leases, *sort);
+            if *reverse {
+                leases.reverse();
+            }
             if array.json {
                 print_json(&leases.iter().map(to_json).collect::<Vec<_>>());
+            } else if leases.is_empty() && is_any {
+                outln!("no lease matches the filters");
             } else if leases.is_empty() {
                 outln!("no client has {} open", volume.as_deref().unwrap_or("a volume"));
             } else {
@@ -35,6 +44,17 @@ pub fn run(args: &LeaseArgs) -> Result<(), CliError> {
         }
     }
     Ok(())
+}
+
+/// Sorts the leases. Equal ones stay in the order of the daemon.
+fn order(leases: &mut [LeaseInfo], sort: Option<LeaseSortKey>) {
+    match sort {
+        None => {}
+        Some(LeaseSortKey::Volume) => leases.sort_by(|a, b| a.volume.cmp(&b.volume)),
+        Some(LeaseSortKey::Client) => leases.sort_by_key(|lease| lease.client),
+        Some(LeaseSortKey::Principal) => leases.sort_by(|a, b| a.principal.cmp(&b.principal)),
+        Some(LeaseSortKey::Left) => leases.sort_by_key(|lease| lease.left.unwrap_or(Duration::MAX)),
+    }
 }
 
 fn word(rights: Rights) -> &'static str {

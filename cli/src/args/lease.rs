@@ -2,7 +2,8 @@
 //! Words of `gnstor lease`.
 
 use super::ArrayArgs;
-use clap::{Args, Subcommand};
+use crate::filter::LeaseFilter;
+use clap::{Args, Subcommand, ValueEnum};
 use gnstor_console::words::whole;
 
 /// `gnstor lease`.
@@ -23,6 +24,7 @@ pub enum LeaseCommand {
             "Examples:\n",
             "  gnstor lease list\n",
             "  gnstor lease list --volume corpus\n",
+            "  gnstor lease list --filter rights=write --sort left\n",
             "  gnstor lease list --json | jq '.[] | select(.rights == \"write\")'\n\n",
             "A caller sees the leases of the volumes to which it has the admin right; administrators see all.",
         )
@@ -31,6 +33,16 @@ pub enum LeaseCommand {
         /// Show only those of this volume
         #[arg(long, value_name = "NAME")]
         volume: Option<String>,
+        /// Order of the list [default: that of the daemon]
+        #[arg(long, value_enum, value_name = "COLUMN")]
+        sort: Option<LeaseSortKey>,
+        /// Reverse the order
+        #[arg(long)]
+        reverse: bool,
+        /// List only leases that match: volume=PATTERN (with * and ?), client=ID, principal=PATTERN,
+        /// rights=read, rights=write. Repeatable: a lease must match all
+        #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse_lease)]
+        filters: Vec<LeaseFilter>,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
@@ -54,4 +66,17 @@ pub enum LeaseCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+}
+
+/// What a list of leases is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LeaseSortKey {
+    /// Name of the volume
+    Volume,
+    /// Number of the client
+    Client,
+    /// Name of the principal
+    Principal,
+    /// Time left; leases without an end are last
+    Left,
 }
