@@ -3,8 +3,9 @@
 //! The firmware passes references to data; the HCA would move it. The preset is `null`, and queues are filled
 //! in advance. With the feature `unchecked-for-benchmarks` it measures one worker with the access check and
 //! without. Then it measures several workers of one SSD, and as many SSDs with one worker each, which shows
-//! what the machine allows. It does the same for writes: of blocks never written,
-//! and at random over a full SSD. There collection and its copies are part of the figure.
+//! what the machine allows. Then it measures the second path of reads: those that the SSD carries out under its
+//! lock. It does the same for writes: of blocks never written, and at random over a full SSD. There collection
+//! and its copies are part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -181,6 +182,17 @@ fn ssd(workers: usize) -> Vec<Worker> {
     workers
 }
 
+/// From now on the SSD carries out all reads itself, under its lock: the host asks to be told of blocks without
+/// content.
+fn behind_the_lock(workers: &mut [Worker]) {
+    let regions = workers[0].regions();
+    // Error Recovery with DULBE.
+    let (feature, value) = (0x05.into(), (1 << 16).into());
+    let opcode = nvme::admin::SET_FEATURES;
+    let sqe = Sqe { opcode, nsid: 1.into(), cdw10: feature, cdw11: value, ..Sqe::default() };
+    admin(&mut workers[0], &regions, ADMIN, sqe, &[]);
+}
+
 /// The blocks to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pattern {
@@ -263,6 +275,7 @@ fn main() {
     let counts: Vec<usize> = [1, 2, 4, 8, 16, 32].into_iter().filter(|&count| count <= most).collect();
     if !std::env::args().any(|argument| argument == "--writes") {
         read_tables(seconds, &counts);
+        path_table(seconds, &counts);
     }
     write_table(seconds, &counts);
 }
@@ -305,6 +318,21 @@ fn read_tables(seconds: f64, counts: &[usize]) {
         }
         let (times, apart_times) = (together / one, apart / apart_one);
         println!("{count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}");
+    }
+}
+
+/// Reads that workers carry out alone, beside reads that the SSD carries out under its lock.
+fn path_table(seconds: f64, counts: &[usize]) {
+    println!("\nreads   workers   by workers alone, M/s   under the SSD's lock, M/s   times");
+    for &count in counts {
+        let (mut free, mut behind) = (ssd(count), ssd(count));
+        behind_the_lock(&mut behind);
+        let (mut alone, mut locked) = (0.0f64, 0.0f64);
+        for _ in 0..ROUNDS {
+            alone = alone.max(rate(&mut free.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+            locked = locked.max(rate(&mut behind.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+        }
+        println!("        {count:>7}   {alone:>21.3}   {locked:>25.3}   {:>5.2}", locked / alone);
     }
 }
 

@@ -225,6 +225,15 @@ impl Fleet {
         peers
     }
 
+    /// The SSD that serves a block at the place that this SSD takes over, if it takes one over.
+    pub(crate) fn taken_over(&self, entry: &VolumeEntry, vba: u32) -> Option<u16> {
+        let AnyMap::Three(map) = self.map() else { return None };
+        let group = group_in(map, entry, vba);
+        let incoming = map.incoming(group).filter(|incoming| Some(incoming.ssd) == self.own)?;
+        let place = (incoming.place < entry.replicas).then_some(incoming.place)?;
+        map.place(group, place.into()).filter(|member| !member.filling).map(|member| member.ssd)
+    }
+
     /// Whether an SSD has a place for a block.
     pub(crate) fn has_member(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> bool {
         let AnyMap::Three(map) = self.map() else { return false };

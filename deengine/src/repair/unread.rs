@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fill asks other SSDs for a block that the first of its group cannot read. The filling SSD may take over
-//! the place of the one that has the last good copy.
+//! the place of the one that has the last good copy. So that SSD is asked before the others, and its copy
+//! counts also beside a writer: then the group has the copies that it had before.
 //!
 //! ```text
 //!   first: cannot read it, three times --> the next SSD that serves it --> a copy that a scrub would take
@@ -31,6 +32,8 @@ impl Ssd {
         }
         let mut peers = fleet.serving_peers(entry, row.block);
         peers.retain(|peer| *peer != window.peer && !walk.silent.contains(peer));
+        let taken_over = fleet.taken_over(entry, row.block);
+        peers.sort_by_key(|peer| Some(*peer) != taken_over);
         let until = now + ANSWERS;
         window.unread = (!peers.is_empty()).then(|| Unread { row: *row, peers: peers.into(), until });
         window.unread.is_some()
@@ -47,11 +50,14 @@ impl Ssd {
     ) -> Option<()> {
         let rows = answer.rows_with_blocks()?;
         let (row, page) = *rows.first()?;
-        let first = theirs(Some(&window.unread.as_ref()?.row));
-        let is_at_rest =
-            self.entry_for(walk, window.vid).is_some_and(|entry| entry.writer.is_none() && !entry.unsettled);
-        let copy = (theirs(Some(&row)), !matches!(row.kind, Kind::Unreadable { .. }));
-        if !scrubs_beside_writers((first, false), copy, false, is_at_rest) {
+        let unread = window.unread.as_ref()?;
+        let (first, asked) = (theirs(Some(&unread.row)), *unread.peers.front()?);
+        let entry = self.entry_for(walk, window.vid)?;
+        let is_at_rest = entry.writer.is_none() && !entry.unsettled;
+        let is_taken_over = self.table.fleet()?.taken_over(entry, row.block) == Some(asked);
+        let is_good = !matches!(row.kind, Kind::Unreadable { .. });
+        let copy = (theirs(Some(&row)), is_good);
+        if !(is_taken_over && is_good || scrubs_beside_writers((first, false), copy, false, is_at_rest)) {
             window.asks_next(now + ANSWERS);
             return Some(());
         }

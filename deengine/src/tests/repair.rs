@@ -14,7 +14,7 @@ use super::*;
 use gnstor_base::controller::Question;
 use gnstor_fleet::repair::Held;
 use gnstor_ftl::Kept;
-use gnstor_proto::placement::map3::{FleetMap3, Place3, Row3, State3};
+use gnstor_proto::placement::map3::{FleetMap3, Incoming3, Place3, Row3, State3};
 use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::repair::{FILL_LID, FillLog, FillState, SettleData};
 

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::survive::daemon::Daemon;
 use crate::survive::history::Life;
 use crate::survive::leave::Leaving;
-use crate::survive::rot::CopyOf;
+use crate::survive::rot::Rotted;
 use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
@@ -60,12 +60,14 @@ pub(super) struct Chaos {
     pub(super) list: Vec<(u64, String)>,
     /// Whether an SSD lost writes, or may have, since the array was last whole.
     pub(super) is_lossy: bool,
+    /// A power cut comes at this time. Until then the array counts as lossy, however whole it is.
+    pub(super) lossy_until: Time,
     /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
     pub(super) has_overlap: bool,
     /// Some fault still acts until then, also if the daemon has not noticed it.
     pub(super) disturbed_until: Time,
-    /// Blocks that rotted beside load, and who had copies then.
-    pub(super) rotted: BTreeMap<(Life, u32), Vec<CopyOf>>,
+    /// Blocks that rotted beside load.
+    pub(super) rotted: BTreeMap<(Life, u32), Rotted>,
 }
 
 /// Kinds of faults that only happen when voters are asked to hold a map.
@@ -92,6 +94,7 @@ impl Chaos {
             drawn: 0,
             list: Vec::new(),
             is_lossy: false,
+            lossy_until: Time::ZERO,
             has_overlap: false,
             disturbed_until: Time::ZERO,
             rotted: BTreeMap::new(),

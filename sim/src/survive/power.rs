@@ -61,6 +61,7 @@ impl World {
         let cut = now + OUT + Span::from_ms(200) + self.some_ms(400);
         let (span, back) = (self.some_ms(300), cut + Span::from_ms(500) + self.some_ms(2_500));
         (self.chaos.is_lossy, self.chaos.has_overlap) = (true, true);
+        self.chaos.lossy_until = cut;
         self.chaos.end_at(now, Ending::Down(other, back));
         self.chaos.end_at(cut, Ending::Cut(lost, cut + span));
         self.chaos.disturbs(back);

@@ -26,8 +26,30 @@ const RECORDS: u32 = 8;
 /// Blocks that one fault looks at, at most.
 const MOST: u32 = 16;
 
-/// An SSD that has a copy, and the number of its content.
-pub(super) type CopyOf = (u16, u32);
+/// An SSD that has a copy, its uuid, and the number of its content.
+pub(super) type CopyOf = (u16, [u8; 16], u32);
+
+/// A block of which copies rotted beside load.
+#[derive(Clone, Debug)]
+pub(super) struct Rotted {
+    /// Epoch of the map of then.
+    epoch: u64,
+    /// How many SSDs served the block.
+    serving: usize,
+    /// Those among them whose copies stayed good.
+    good: Vec<CopyOf>,
+}
+
+/// Which content of an SSD a map names.
+fn content(map: &AnyMap, ssd: u16) -> CopyOf {
+    match map {
+        AnyMap::Three(map) => {
+            let named = &map.ssds[usize::from(ssd)];
+            (ssd, named.uuid, named.incarnation)
+        }
+        AnyMap::Two(_) => (ssd, [0; 16], 0),
+    }
+}
 
 impl World {
     /// Some blocks of a volume rot beside load.
@@ -39,11 +61,16 @@ impl World {
         let mut flipped = 0;
         for vba in (first..blocks).take(most as usize) {
             let copies = self.copies(&map, &entry, vba);
-            let is_good = |(ssd, _): &CopyOf| self.rotten(&entry, vba, *ssd).is_none();
-            let rotted = if copies.iter().all(is_good) { self.rot_block(&map, &entry, vba) } else { 0 };
+            let is_good = |world: &Self, (ssd, ..): &CopyOf| world.rotten(&entry, vba, *ssd).is_none();
+            let all_good = copies.iter().all(|copy| is_good(self, copy));
+            let rotted = if all_good { self.rot_block(&map, &entry, vba) } else { 0 };
             if rotted > 0 {
                 flipped += rotted;
-                self.chaos.rotted.insert(((entry.vid, entry.generation), vba), copies);
+                let mut good = self.serving(&map, &entry, vba);
+                let (epoch, serving) = (map.epoch(), good.len());
+                good.retain(|copy| is_good(self, copy));
+                let rotted = Rotted { epoch, serving, good };
+                self.chaos.rotted.insert(((entry.vid, entry.generation), vba), rotted);
             }
         }
         (flipped > 0).then(|| {
@@ -55,18 +82,33 @@ impl World {
     /// The copies of a block, whether they serve or fill.
     pub(super) fn copies(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> Vec<CopyOf> {
         let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
-        let content = |ssd: u16| match map {
-            AnyMap::Three(map) => map.ssds[usize::from(ssd)].incarnation,
-            AnyMap::Two(_) => 0,
-        };
-        map.replicas(group, entry.replicas).map(|place| (place.ssd, content(place.ssd))).collect()
+        map.replicas(group, entry.replicas).map(|place| content(map, place.ssd)).collect()
     }
 
-    /// Whether it rotted beside load, and other SSDs have copies by now, or other contents. Then a map
-    /// dropped one of the copies, which may have been the last good one.
+    /// The copies of a block that serve.
+    fn serving(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> Vec<CopyOf> {
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let serving = map.replicas(group, entry.replicas).filter(|place| !place.filling);
+        serving.map(|place| content(map, place.ssd)).collect()
+    }
+
+    /// Whether it rotted beside load, and maps have dropped each good copy since. A map that gives a place to
+    /// another SSD drops no copy: as many serve as before.
     pub(super) fn may_stay_rotten(&self, map: &AnyMap, entry: &VolumeEntry, vba: u32) -> bool {
-        let rotted = self.chaos.rotted.get(&((entry.vid, entry.generation), vba));
-        rotted.is_some_and(|copies| *copies != self.copies(map, entry, vba))
+        let Some(rotted) = self.chaos.rotted.get(&((entry.vid, entry.generation), vba)) else { return false };
+        let drops = |map: &AnyMap, good: &CopyOf| {
+            let serving = self.serving(map, entry, vba);
+            serving.len() < rotted.serving && !serving.contains(good)
+        };
+        // Of some maps no client has heard.
+        let has_other = |good: &CopyOf| {
+            self.copies(map, entry, vba).iter().any(|copy| copy.0 == good.0 && copy != good)
+        };
+        rotted.good.iter().all(|good| {
+            self.history.maps_since(rotted.epoch).any(|map| drops(map, good))
+                || drops(map, good)
+                || has_other(good)
+        })
     }
 
     /// Scrubs for blocks that rotted beside load, once there are no further faults.

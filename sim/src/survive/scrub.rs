@@ -50,7 +50,7 @@ impl World {
         let blocks = u32::try_from(entry.capacity_blocks).expect("small");
         let is_rotten = |vba: u32| {
             let copies = self.copies(&map, entry, vba);
-            copies.iter().any(|(ssd, _)| self.rotten(entry, vba, *ssd).is_some())
+            copies.iter().any(|(ssd, ..)| self.rotten(entry, vba, *ssd).is_some())
         };
         !self.is_settled(entry) && (0..blocks).any(is_rotten)
     }

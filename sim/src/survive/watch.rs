@@ -19,6 +19,7 @@ impl World {
         self.post.sweep();
         if self.is_whole()
             && self.chaos.is_lossy
+            && now >= self.chaos.lossy_until
             && !self.nodes.iter().any(|node| node.bench.power.is_armed())
         {
             (self.chaos.is_lossy, self.chaos.has_overlap) = (false, false);

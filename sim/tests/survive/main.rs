@@ -13,7 +13,7 @@ const SEEDS: u64 = 50;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 60] = [
+const FOUND: [(u64, &str); 63] = [
     (88, "a daemon that began before the array had a map took an exchanged SSD for one of a fresh array"),
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (149, "a daemon counted a leap of its clock as time while a map waited for leases"),
@@ -74,6 +74,9 @@ const FOUND: [(u64, &str); 60] = [
     (52_556, "a client deleted a volume while the room was asked for"),
     (62_394, "an SSD had an earlier volume of an id, and refused the later one for ever"),
     (61_557, "a yes that proves the content of an SSD counted as a lease"),
+    (62_608, "an SSD that took over a place did not take its copy of a block that the first could not read"),
+    (70_481, "a map dropped the good copies of a rotten block, and later maps had the same SSDs again"),
+    (70_654, "an array counted as whole between the two faults that lost the last copies"),
 ];
 
 fn number(name: &str) -> Option<u64> {

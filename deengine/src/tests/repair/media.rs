@@ -67,6 +67,33 @@ fn a_fill_asks_the_other_ssds_for_blocks_that_the_first_cannot_read() {
     assert_eq!((world.ssds[2].read(3), world.ssds[2].read(5)), (block(4), block(6)));
 }
 
+/// SSD 2 gets the copies that SSD 1 has, as if these had never moved: also a block with another stamp, and one
+/// whose record has rotted on the first.
+#[test]
+fn an_ssd_that_takes_over_a_place_has_its_copy_of_a_block_that_the_first_cannot_read() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    (0..20).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    world.send_all(&[0], put(4, 100));
+    (0..2).for_each(|ssd| world.flush(ssd));
+    [4, 5].into_iter().for_each(|vba| world.ssds[0].damage(vba));
+    world.ssds[1].damage(5);
+    let page = world.ssds[0].page(7);
+    world.ssds[0].ssd().ftl().flash().rot_record(page, 64);
+    let mut map = map_of(2, &[0, 1], None, [0, 0]);
+    map.rows.iter_mut().for_each(|row| row.incoming = Some(Incoming3 { ssd: 2, place: 1 }));
+    world.set_map(&map);
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.unreadable), (20, 1), "no SSD can read block 5");
+    let mut map = map_of(3, &[0, 1], None, [1, 1]);
+    map.rows.iter_mut().for_each(|row| row.places[1] = Some(Place3 { ssd: 2, filling: false }));
+    world.set_map(&map);
+    for vba in 0..20 {
+        let refused = (vba == 5).then_some(Refusal::BadChecksum);
+        assert_eq!(world.read_at(WRITER, 2, vba), refused, "block {vba}");
+    }
+    assert_eq!((world.ssds[2].read(4), world.ssds[2].read(7)), (block(5), block(8)));
+}
+
 /// At rest all copies are equal, so one of a block without a stamp is good, too.
 #[test]
 fn a_fill_of_a_volume_at_rest_takes_a_copy_of_a_block_whose_record_has_rotted_on_the_first() {

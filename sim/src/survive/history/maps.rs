@@ -42,6 +42,11 @@ impl History {
         [newest.next(), map]
     }
 
+    /// The maps of later epochs that clients got.
+    pub(in crate::survive) fn maps_since(&self, epoch: u64) -> impl Iterator<Item = &AnyMap> {
+        self.maps.range(epoch + 1..).map(|(_, map)| &**map)
+    }
+
     /// Whether a map behind the one of that read took the block's place from the SSD, or gave it to another
     /// content. No client may have got that map: a later one says when the SSD lost places.
     pub(super) fn dropped_since(&self, entry: &VolumeEntry, vba: u32, seen: &Seen) -> bool {
