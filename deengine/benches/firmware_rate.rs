@@ -3,9 +3,9 @@
 //! The firmware passes references to data; the HCA would move it. The preset is `null`, and queues are filled
 //! in advance. With the feature `unchecked-for-benchmarks` it measures one worker with the access check and
 //! without. Then it measures several workers of one SSD, and as many SSDs with one worker each, which shows
-//! what the machine allows. Then it measures the second path of reads: those that the SSD carries out under its
-//! lock. It does the same for writes: of blocks never written, and at random over a full SSD. There collection
-//! and its copies are part of the figure.
+//! what the machine allows. It does the same for writes: of blocks never written, and at random over a full
+//! SSD. There collection and its copies are part of the figure. Another table has the reads that the SSD
+//! carries out under its lock.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -182,8 +182,8 @@ fn ssd(workers: usize) -> Vec<Worker> {
     workers
 }
 
-/// From now on the SSD carries out all reads itself, under its lock: the host asks to be told of blocks without
-/// content.
+/// From now on the SSD carries out all reads itself, under its lock. The host asks to be told of blocks
+/// without content.
 fn behind_the_lock(workers: &mut [Worker]) {
     let regions = workers[0].regions();
     // Error Recovery with DULBE.

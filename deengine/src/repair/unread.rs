@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fill asks other SSDs for a block that the first of its group cannot read. The filling SSD may take over
 //! the place of the one that has the last good copy. So that SSD is asked before the others, and its copy
-//! counts also beside a writer: then the group has the copies that it had before.
+//! counts also beside a writer. The group then has the copies that it had before.
 //!
 //! ```text
 //!   first: cannot read it, three times --> the next SSD that serves it --> a copy that a scrub would take

@@ -101,9 +101,8 @@ impl World {
             serving.len() < rotted.serving && !serving.contains(good)
         };
         // Of some maps no client has heard.
-        let has_other = |good: &CopyOf| {
-            self.copies(map, entry, vba).iter().any(|copy| copy.0 == good.0 && copy != good)
-        };
+        let has_other =
+            |good: &CopyOf| self.copies(map, entry, vba).iter().any(|copy| copy.0 == good.0 && copy != good);
         rotted.good.iter().all(|good| {
             self.history.maps_since(rotted.epoch).any(|map| drops(map, good))
                 || drops(map, good)

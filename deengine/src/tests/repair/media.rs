@@ -67,8 +67,8 @@ fn a_fill_asks_the_other_ssds_for_blocks_that_the_first_cannot_read() {
     assert_eq!((world.ssds[2].read(3), world.ssds[2].read(5)), (block(4), block(6)));
 }
 
-/// SSD 2 gets the copies that SSD 1 has, as if these had never moved: also a block with another stamp, and one
-/// whose record has rotted on the first.
+/// SSD 2 gets the copies that SSD 1 has, as if these had never moved. One of them has another stamp than that
+/// of the first. Of another one the first's record has rotted.
 #[test]
 fn an_ssd_that_takes_over_a_place_has_its_copy_of_a_block_that_the_first_cannot_read() {
     let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
