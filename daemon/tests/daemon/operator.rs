@@ -4,7 +4,7 @@
 use crate::array::SimArray;
 use crate::bench::{Bench, Outcome, create, refused};
 use crate::deadline::{Deadline, LIMIT};
-use crate::join::open_array;
+use crate::join::{add, open_array};
 use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::fleet_view::FleetStatus;
@@ -236,7 +236,8 @@ fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
     let (remove, resume) = (Request::Remove { ssd: 3 }, Request::Resume { ssd: 3, lose_data: false });
     let (replace, drain) = (Request::Replace { ssd: 3, lose_data: true }, Request::Drain { ssd: 3 });
     let salvage = Request::Salvage { dry_run: true, at_s: 1 };
-    for request in [fail(3), remove, resume, replace, drain, salvage] {
+    let joins = Request::Add(Box::new(add(4)));
+    for request in [fail(3), remove, resume, replace, drain, salvage, joins] {
         refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
     }
     assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));

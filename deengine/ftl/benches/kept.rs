@@ -6,6 +6,9 @@
 //!
 //! A write copies 4 KiB into its frame, is committed, and pays for its share of programs, journal and
 //! collection. The two SSDs take turns, so that other work on the machine affects both alike.
+//!
+//! `--side volatile|kept --pairs N` makes one of the two SSDs, writes N times, and prints no figure. Two such
+//! runs under `valgrind --tool=callgrind`, with other N, give the instructions of a write.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
@@ -68,6 +71,14 @@ fn main() {
     let (mib, writes, pairs) =
         (option("--mib", 256u64), option("--writes", 20_000u64), option("--pairs", 40usize));
     let folder = tempfile::tempdir_in(&dir).expect("a folder for the data files");
+    let side: String = option("--side", "both".into());
+    if side != "both" {
+        let mut alone = Side::new(&folder.path().join("alone"), mib << 8, side == "kept");
+        for _ in 0..pairs {
+            alone.write(writes, mib << 8);
+        }
+        return;
+    }
     println!("{mib} MiB in {dir}, null, {pairs} pairs of {writes} writes; {}", machine());
     let pages = mib << 8;
     let mut volatile = Side::new(&folder.path().join("volatile"), pages, false);
