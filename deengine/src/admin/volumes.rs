@@ -121,8 +121,7 @@ impl Ssd {
     }
 
     fn check_vendor(&mut self, cntlid: u16, sqe: &Sqe) -> Result<(), Refused> {
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        may_send(host.identity, sqe.opcode)?;
+        may_send(self.hosts.identity_of(cntlid).ok_or(Refusal::SequenceError)?, sqe.opcode)?;
         if self.table.is_recovering() {
             return Err(Refusal::NotReady.into());
         }

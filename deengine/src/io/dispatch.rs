@@ -24,7 +24,7 @@ use super::worker::Worker;
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
-use crate::hosts::Role;
+use crate::hosts::{Queue, Role};
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
 use crate::workers::Turn;
@@ -285,7 +285,7 @@ impl Worker {
 impl Ssd {
     /// The firmware takes a command, at `start` of the modelled time. `false`: it does not know the queue.
     pub(crate) fn take_command(&mut self, now: Time, start: Time, key: QueueKey, sqe: &Sqe) -> bool {
-        let Some(role) = self.hosts.queue(key).map(|queue| queue.role) else { return false };
+        let Some(role) = self.hosts.queue(key).map(Queue::role) else { return false };
         let permit = self.issue(key, sqe.cid.get());
         let is_io = matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE;
         if !self.has_room() || is_io && self.table.is_recovering() {
