@@ -76,6 +76,30 @@ const WITHOUT_CIRCLES: &[&str] = &[
 /// The module of a room that holds its state.
 const STATE: &str = "state";
 
+/// Rooms whose state other rooms hold or see, by their files, with the plain values that they hand out. The
+/// fields of a plain value are open to the crate; all other fields are private to the room.
+const VALUES: &[(&str, &[&str])] = &[
+    ("hosts", &["Judged", "NewHost", "QueueState"]),
+    ("smart", &["Activity", "Done", "ErrorEntry", "IoCount", "QueueCounters"]),
+    ("permission", &[]),
+    ("admin/state", &[]),
+    ("io/state", &["Load"]),
+    ("repair/state", &[]),
+];
+
+/// What a worker owns, with the file of `io` that alone sees its fields.
+const OF_WORKER: &[(&str, &str)] = &[
+    ("Backlog", "dispatch.rs"),
+    ("Handle", "guard.rs"),
+    ("JudgedCommands", "judged.rs"),
+    ("Outbox", "effects.rs"),
+    ("Pending", "pending.rs"),
+    ("Ports", "port.rs"),
+    ("Reads", "read.rs"),
+    ("RulesCopy", "rules_copy.rs"),
+    ("Writes", "write.rs"),
+];
+
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// Names right behind `crate::` or, in the first file of a room, behind `super::`. The module of a room's
@@ -186,6 +210,58 @@ fn rooms_of_the_firmware_use_each_other_only_in_the_directions_of_the_design() {
     for room in arrows.keys() {
         assert!(!reach(&arrows, room).contains(room), "{room} is part of a circle");
     }
+}
+
+/// The structs of a file, each with the visibilities of its fields.
+fn fields_of(text: &str) -> Vec<(String, Vec<String>)> {
+    let item = Regex::new(r"(?s)\bstruct (\w+)(?:<[^>]*>)? \{\n(.*?)\n\}").expect("a pattern");
+    let field = Regex::new(r"(?m)^    (pub(?:\([^)]*\))? )?\w+: ").expect("a pattern");
+    let seen_by = |body: &str| {
+        let fields = field.captures_iter(body);
+        fields.map(|found| found.get(1).map_or("", |seen| seen.as_str().trim()).to_owned()).collect()
+    };
+    item.captures_iter(text).map(|found| (found[1].to_owned(), seen_by(&found[2]))).collect()
+}
+
+fn sources(folder: &Path, into: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => sources(&path, into),
+            false => into.push(std::fs::read_to_string(&path).expect("a source")),
+        }
+    }
+}
+
+/// So each change of a room's state is one of its functions, and has a name.
+#[test]
+fn the_state_of_a_room_has_no_field_that_other_rooms_write() {
+    let _deadline = Deadline::after(LIMIT);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("deengine/src");
+    for (room, values) in VALUES {
+        let mut files = Vec::new();
+        sources(&source.join(room), &mut files);
+        let structs = files.iter().flat_map(|text| fields_of(text));
+        let is_open = |(_, fields): &(_, Vec<String>)| fields.iter().any(|seen| seen == "pub(crate)");
+        let open: BTreeSet<String> = structs.filter(is_open).map(|(name, _)| name).collect();
+        let values = values.iter().map(ToString::to_string).collect();
+        assert_eq!(open, values, "deengine/src/{room}: structs with a field that is `pub(crate)`");
+    }
+    for (name, file) in OF_WORKER {
+        let text = std::fs::read_to_string(source.join("io").join(file)).expect("a source");
+        let all = fields_of(&text);
+        let (_, fields) = all.iter().find(|(found, _)| found == name).expect("a struct of this name");
+        assert!(fields.iter().all(String::is_empty), "{name} of io/{file} has a field that others see");
+    }
+}
+
+#[test]
+fn fields_are_found_with_who_sees_them() {
+    let _deadline = Deadline::after(LIMIT);
+    let text = "pub struct A {\n    /// b: no field\n    pub(crate) b: u8,\n    c: D,\n}\nstruct E<'a> {\n    \
+                pub(super) f: &'a u8,\n}\n";
+    let own = |name: &str, seen: &[&str]| (name.to_owned(), seen.iter().map(ToString::to_string).collect());
+    assert_eq!(fields_of(text), [own("A", &["pub(crate)", ""]), own("E", &["pub(super)"])]);
 }
 
 #[test]

@@ -83,7 +83,8 @@ impl Ssd {
     fn get_features(&self, cntlid: u16, select: u32, sqe: &Sqe) -> Result<u32, Refused> {
         let feature = sqe.cdw10.get() & 0xFF;
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        let (mut features, mut kato, mut cache) = (*host.features(), host.keep_alive(), self.admin.write_cache);
+        let (mut features, mut kato, mut cache) =
+            (*host.features(), host.keep_alive(), self.admin.write_cache);
         match select {
             0 => {}
             // No value is saved, so the value after a power cycle is the default.

@@ -246,7 +246,7 @@ impl Ssd {
                 self.workers().close_older(slot);
             }
             for queue in self.stragglers(vid) {
-                self.smart_mut().stats_mut().stragglers_closed += 1;
+                self.smart_mut().count_straggler();
                 self.shut(now, queue);
             }
         }
@@ -278,7 +278,8 @@ impl Ssd {
         if self.admin.volumes.sweep_at > now {
             return self.admin.volumes.sweep_at;
         }
-        self.smart_mut().stats_mut().blocks_trimmed += self.ftl().sweep_step(now, SWEEP_BUCKETS);
+        let swept = self.ftl().sweep_step(now, SWEEP_BUCKETS);
+        self.smart_mut().count_trimmed(swept, 0);
         while let Some((vid, generation)) = self.ftl().swept() {
             self.admin.volumes.swept.push((vid, generation));
         }

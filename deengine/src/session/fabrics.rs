@@ -98,7 +98,7 @@ impl Ssd {
         loop {
             let (queue, next) = self.commands.scratch_mut().holder_to_end(now);
             let Some(queue) = queue else { return next };
-            self.smart_mut().stats_mut().stragglers_closed += 1;
+            self.smart_mut().count_straggler();
             self.shut(now, queue);
         }
     }
@@ -106,7 +106,11 @@ impl Ssd {
     fn connect_fields(&self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {
         let fields: ConnectFields = fields(sqe).ok_or(Refusal::ConnectInvalid)?;
         let queue = self.hosts.queue(key).ok_or(Refusal::SequenceError)?;
-        if fields.recfmt.get() == 0 && queue.fits(&fields) { Ok(fields) } else { Err(Refusal::ConnectInvalid.into()) }
+        if fields.recfmt.get() == 0 && queue.fits(&fields) {
+            Ok(fields)
+        } else {
+            Err(Refusal::ConnectInvalid.into())
+        }
     }
 
     pub(crate) fn finish_connect(
