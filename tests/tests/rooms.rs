@@ -73,6 +73,11 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "tests/chaos",
 ];
 
+/// Folders in which modules do use each other in both directions. In all other folders of these crates they do
+/// not.
+const WITH_CIRCLES: &[&str] =
+    &["fabric/src/tcp", "fabric/src/transport", "gnor/src/session", "sim/src/survive"];
+
 /// The module of a room that holds its state.
 const STATE: &str = "state";
 
@@ -102,9 +107,11 @@ const OF_WORKER: &[(&str, &str)] = &[
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Names right behind `crate::` or, in the first file of a room, behind `super::`. The module of a room's
-/// state counts as `room::state`.
-fn used(text: &str, is_root: bool) -> BTreeSet<String> {
+/// What begins the name of a module of the crate, in the first file of a room and in others.
+const STARTS: [&[&str]; 2] = [&["crate::", "super::"], &["crate::"]];
+
+/// Names right behind one of `starts`. The module of a room's state counts as `room::state`.
+fn used(text: &str, starts: &[&str]) -> BTreeSet<String> {
     let comment = Regex::new(r"(?m)//.*$").expect("a pattern");
     let tests = Regex::new(r"(?s)#\[cfg\(test\)\]\s*mod \w+ \{.*").expect("a pattern");
     // Who may see an item is no use of that room.
@@ -126,7 +133,6 @@ fn used(text: &str, is_root: bool) -> BTreeSet<String> {
             names.insert(name);
         }
     };
-    let starts: &[&str] = if is_root { &["crate::", "super::"] } else { &["crate::"] };
     for rest in starts.iter().flat_map(|start| text.split(start).skip(1)) {
         let Some(group) = rest.strip_prefix('{') else {
             take(rest);
@@ -167,7 +173,7 @@ fn read(folder: &Path, room: Option<&str>, arrows: &mut Arrows) {
         let above = own.strip_suffix(STATE).and_then(|room| room.strip_suffix("::"));
         let up = if is_root { "super::" } else { "super::super::" };
         assert!(above.is_none() || !text.contains(up), "{own} names its room by `super`");
-        let mut names = used(&text, is_root);
+        let mut names = used(&text, STARTS[usize::from(!is_root)]);
         names.remove(&own);
         // A room works on its own state.
         names.remove(&format!("{own}::{STATE}"));
@@ -280,15 +286,69 @@ fn modules_of_other_crates_are_part_of_no_circle() {
     assert!(found.is_empty(), "part of a circle: {found:?}");
 }
 
+/// Adds what the files of a module, in this file or folder, use of the other modules of its parent. `parent`
+/// is the parent's path with `crate::`. `depth` counts folders below the parent.
+fn read_module(at: &Path, parent: &str, depth: usize, names: &mut BTreeSet<String>) {
+    let name = at.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+    if name == "tests" {
+        return;
+    }
+    if !at.is_dir() {
+        let up = "super::".repeat(if name == "mod" { depth } else { depth + 1 });
+        let text = std::fs::read_to_string(at).expect("a source");
+        let found = used(&text, &[parent, &up]);
+        return names.extend(found.iter().filter_map(|name| name.split("::").next()).map(str::to_owned));
+    }
+    for entry in std::fs::read_dir(at).expect("a folder of sources") {
+        read_module(&entry.expect("an entry").path(), parent, depth + 1, names);
+    }
+}
+
+/// The modules of a folder, and of the folders in it, that are part of a circle. `of` is the folder's path.
+fn circles_below(folder: &Path, (of, parent): (&str, &str), found: &mut BTreeSet<String>) {
+    let mut arrows = Arrows::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        if matches!(name.as_str(), "tests" | "mod" | "lib" | "main") {
+            continue;
+        }
+        read_module(&path, parent, 0, arrows.entry(name.clone()).or_default());
+        if path.is_dir() {
+            circles_below(&path, (&format!("{of}/{name}"), &format!("{parent}{name}::")), found);
+        }
+    }
+    let known: BTreeSet<String> = arrows.keys().cloned().collect();
+    for (module, names) in &mut arrows {
+        names.retain(|name| known.contains(name) && name != module);
+    }
+    if known.iter().any(|module| reach(&arrows, module).contains(module)) {
+        found.insert(of.to_owned());
+    }
+}
+
+#[test]
+fn modules_of_a_folder_are_part_of_no_circle() {
+    let _deadline = Deadline::after(LIMIT);
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut found = BTreeSet::new();
+    for of in WITHOUT_CIRCLES {
+        let of = format!("{of}/src");
+        circles_below(&workspace.join(&of), (&of, "crate::"), &mut found);
+    }
+    let known = WITH_CIRCLES.iter().map(ToString::to_string).collect();
+    assert_eq!(found, known, "folders whose modules use each other in circles");
+}
+
 #[test]
 fn uses_are_found_in_lists_and_not_in_comments_or_tests() {
     let _deadline = Deadline::after(LIMIT);
     let text = "use crate::{a::{b, c}, d, E};\nuse super::f;\n// crate::g\nlet x = crate::h::i();\n\
                 #[cfg(test)]\nmod tests { use crate::j; }";
-    let of = |is_root| used(text, is_root).into_iter().collect::<Vec<_>>();
-    assert_eq!(of(false), ["a", "d", "h"]);
-    assert_eq!(of(true), ["a", "d", "f", "h"]);
+    let of = |starts: &[&str]| used(text, starts).into_iter().collect::<Vec<_>>();
+    assert_eq!(of(STARTS[1]), ["a", "d", "h"]);
+    assert_eq!(of(STARTS[0]), ["a", "d", "f", "h"]);
     let text =
         "pub(in crate::z) x: u8,\nuse crate::a::state::B;\nuse crate::{b::state::{C, D}, c::{state, E}};";
-    assert_eq!(used(text, false).into_iter().collect::<Vec<_>>(), ["a::state", "b::state", "c"]);
+    assert_eq!(used(text, STARTS[1]).into_iter().collect::<Vec<_>>(), ["a::state", "b::state", "c"]);
 }

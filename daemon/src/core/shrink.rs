@@ -32,10 +32,10 @@ mod state;
 mod votes;
 mod wait;
 
+use super::absence::OTHER;
 use super::effect::WireMap;
 use super::epoch::Known;
 use super::members::members_of;
-use super::presence::OTHER;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(in crate::core) use drain::{LEAVES, ssds_of};
 use gnstor_fleet::change::Unchanged;
@@ -47,15 +47,10 @@ use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
-pub use join::{Add, Found};
-pub use lost::LostBlocks;
-pub(super) use lost::{counted, describe};
-pub use salvage::Salvageable;
 use spread::set_weight;
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
-pub use wait::MapChange;
 
 /// Returns of one SSD within [`FLAP_MS`] after which it gets no places until it is resumed. An SSD that has
 /// the only copy of some blocks serves these again all the same.

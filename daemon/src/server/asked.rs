@@ -7,7 +7,7 @@
 //! If its caller has given up a call, the queue drops it. Otherwise a caller could make the core work at no
 //! cost to itself.
 
-use super::runtime::Input;
+use super::input::Input;
 use crate::core::request::Request;
 use gnstor_base::turns::Turns;
 

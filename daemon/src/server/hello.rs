@@ -9,8 +9,9 @@
 //! come. Steps have time between new connections. A flood may bring connections as fast as they are begun,
 //! and the hellos of callers wait for steps.
 
-use super::accept::{Bounds, Connection, HELLO, Stream};
+use super::clock::spawn;
 use super::handshakes::{Handshakes, Shake};
+use super::stream::{Bounds, Connection, HELLO, Stream};
 use gnstor_base::turns::Turns;
 use rustls::ServerConfig;
 use std::io::IoSlice;
@@ -115,7 +116,7 @@ impl Thread {
     ) -> std::io::Result<Self> {
         let (streams, begun) = mpsc::unbounded_channel();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let thread = super::runtime::spawn("gnstord-hello".into(), move || {
+        let thread = spawn("gnstord-hello".into(), move || {
             // The sockets and their timers stay with the runtime of the calls.
             match tokio::runtime::Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => {

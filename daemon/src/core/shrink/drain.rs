@@ -14,7 +14,7 @@
 
 use super::Changes;
 use crate::core::capacity::Capacity;
-use crate::core::fleet_view::{Refusal, SsdView};
+use crate::core::report::{Refusal, SsdView};
 use crate::core::volume::{Stage, Volume};
 use crate::core::{Core, Vid};
 use gnstor_fleet::change::Unchanged;

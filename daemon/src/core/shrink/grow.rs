@@ -19,10 +19,9 @@
 //! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
 
 use super::LEAVES;
-use super::state::SearchedBy;
+use super::spread::SearchedBy;
 use crate::core::capacity::Capacity;
-use crate::core::round::Round;
-use crate::core::volume::{Purpose, Stage, Volume};
+use crate::core::volume::{Purpose, Round, Stage, Volume};
 use crate::core::{Core, Owner};
 use gnstor_fleet::change::{HolderState, may_grow};
 use gnstor_fleet::map::Map;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of the daemon on the way to the next map.
 
-use super::LostBlocks;
 use super::join::Joins;
 use super::salvage::Salvage;
-use super::spread::Spread;
+use super::spread::{SearchedBy, Spread};
 use super::votes::{Anew, Newcomer};
 use super::wait::{History, Wait};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
 use crate::core::members::members_of;
+use crate::core::report::LostBlocks;
 use crate::core::request::Create;
 use crate::core::{CommandId, Ticket};
 use gnstor_fleet::leader::Round;
@@ -82,20 +82,6 @@ struct Told {
     /// The daemon is telling the SSD the map of this epoch.
     asked: Option<(CommandId, u64)>,
     retry_at: Option<u64>,
-}
-
-/// The inputs of a search for SSDs that take places. Another search with the same inputs finds the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SearchedBy {
-    pub(super) epoch: u64,
-    /// The SSDs that may take them, with their incarnations.
-    pub(super) ssds: Vec<(u16, u32)>,
-    /// The replicas of a volume by which the map is judged.
-    pub(super) replicas: u8,
-    /// Blocks that the volumes reserve on each SSD.
-    pub(super) reserved: Vec<u64>,
-    /// SSDs that are out, and for which their places were kept long enough.
-    pub(super) late: SsdSet,
 }
 
 /// The change of the map in progress, and the inputs of the next one.
