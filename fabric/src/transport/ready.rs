@@ -12,6 +12,7 @@ mod polls;
 
 use super::executors::AnyExecutor;
 use super::newcomers::AT_ONCE;
+use super::remote::Owner;
 use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
@@ -38,13 +39,6 @@ const TICKS: u64 = 128;
 pub(super) const TICK: Span = Span::from_ms(10);
 /// Longest time between two checks, while there are streams.
 const LATEST_TICK: Span = Span::from_ms(100);
-
-/// The owner of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
-    Peer(ExecutorId),
-    Remote(u32),
-}
 
 /// Whether only new bytes, or room in the stream, give a stream something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
