@@ -102,7 +102,7 @@ enum Owner {
     Stray,
     /// A command whose answer does not matter: to an SSD outside the map, or sent for a volume before a map
     /// dropped the SSD.
-    Told,
+    Unawaited,
     /// Asks a voter to hold the next map.
     Hold,
     /// Asks a voter of a map with new voters for the term.
@@ -272,7 +272,7 @@ impl Core {
                 // A change of the map may have waited for this SSD to answer all earlier commands.
                 self.change_step(now);
             }
-            Owner::Told => {}
+            Owner::Unawaited => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
             Owner::Anew => self.anew_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),

@@ -83,9 +83,9 @@ impl Core {
                 return true;
             }
             if matches!(owner, Owner::Round { .. } | Owner::Stray) {
-                *owner = Owner::Told;
+                *owner = Owner::Unawaited;
             }
-            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told)
+            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Unawaited)
         });
         for id in self.replaced.give_up(ssds) {
             self.commands.remove(&id);
@@ -94,7 +94,7 @@ impl Core {
 
     /// Whether the SSD still owes answers to commands sent while it was a member.
     fn may_change_its_table(&self, ssd: u16) -> bool {
-        self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Told))
+        self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Unawaited))
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
@@ -106,7 +106,7 @@ impl Core {
             // `change_step` below calls `invite`, which brings the SSD up to date for the next map.
             Phase::Serving if self.map_of_voters().is_some() => {}
             // With this map the SSD refuses clients that still use an older map, in which the SSD takes part.
-            Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
+            Phase::Serving => drop(self.command(ssd, Owner::Unawaited, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
             Phase::Starting(ref mut start) => {
                 start.found(ssd, self.now);

@@ -5,9 +5,9 @@
 //! its caller has proven itself. Where the daemon asks for no proof, it is admitted when the caller opens a
 //! volume.
 
+use super::budget::MemoryBudget;
 use super::hello::{Hellos, Wire};
 use super::input::Input;
-use super::ledger::Ledger;
 use super::stream::{Bounds, Shared};
 use gnstor_fabric::tcp::{NoPlace, Place, Places};
 use rustls::ServerConfig;
@@ -62,8 +62,8 @@ pub(super) fn incoming(
         let places = Places::new(bounds.connections, bounds.of_host);
         let freed = Arc::new(Notify::new());
         let shared = Shared {
-            answers: Arc::new(Ledger::new(bounds.answer_bytes)),
-            requests: Arc::new(Ledger::new(bounds.request_bytes)),
+            answers: Arc::new(MemoryBudget::new(bounds.answer_bytes)),
+            requests: Arc::new(MemoryBudget::new(bounds.request_bytes)),
             freed: Arc::clone(&freed),
             inputs,
             silence: bounds.silence,

@@ -9,11 +9,11 @@
 
 use super::input::Input;
 use crate::core::request::Request;
-use gnstor_base::turns::Turns;
+use gnstor_base::round_robin::RoundRobin;
 
 /// Calls that wait.
 #[derive(Debug, Default)]
-pub(super) struct Asked(Turns<u64, Input>);
+pub(super) struct Asked(RoundRobin<u64, Input>);
 
 impl Asked {
     pub(super) fn is_empty(&self) -> bool {

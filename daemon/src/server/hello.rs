@@ -12,7 +12,7 @@
 use super::clock::spawn;
 use super::handshakes::{Handshakes, Shake};
 use super::stream::{Bounds, Connection, HELLO, Stream};
-use gnstor_base::turns::Turns;
+use gnstor_base::round_robin::RoundRobin;
 use rustls::ServerConfig;
 use std::io::IoSlice;
 use std::net::IpAddr;
@@ -153,7 +153,7 @@ async fn shake_hands(
     let time = HELLO.min(bounds.silence);
     let mut under_way = Handshakes::new(bounds.handshakes);
     // Streams with a finished handshake. The server takes them one after the other.
-    let mut good = Turns::default();
+    let mut good = RoundRobin::default();
     let mut in_a_row = 0;
     loop {
         let late = under_way.deadline().unwrap_or_else(|| Instant::now() + IDLE);
@@ -187,7 +187,7 @@ async fn shake_hands(
 /// Takes the steps that are due, for a while. Without any it is ready if new connections were begun before.
 fn poll_steps(
     under_way: &mut Handshakes<Greeting>,
-    good: &mut Turns<IpAddr, Wire>,
+    good: &mut RoundRobin<IpAddr, Wire>,
     mut is_ready: bool,
     cx: &mut Context<'_>,
 ) -> Poll<()> {

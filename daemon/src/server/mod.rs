@@ -9,7 +9,7 @@
 //!   stream    a connection: its bytes, its bounds, the reasons for its end
 //!   hello     TLS handshakes, on a thread of their own
 //!   requests  requests that are not complete
-//!   ledger    bytes of answers and requests, of each host and of all
+//!   budget    bytes of answers and requests, of each host and of all
 //!   gate      deadlines of calls, codes of bad messages
 //!   health    health and definitions of the calls, for tools that know nothing of GNStor
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
@@ -29,6 +29,7 @@ mod access;
 mod add;
 mod answers;
 mod asked;
+mod budget;
 mod clock;
 mod config;
 mod fleet;
@@ -38,7 +39,6 @@ mod health;
 mod hello;
 mod holders;
 mod input;
-mod ledger;
 pub mod link;
 mod look;
 mod messages;

@@ -2,8 +2,8 @@
 //! A connection of a client: its identity, its stream, and the reasons for which it ends.
 
 use super::answers::Answers;
+use super::budget::{Account, Ending, MemoryBudget};
 use super::input::Input;
-use super::ledger::{Account, Ending, Ledger};
 use atomic_waker::AtomicWaker;
 use gnstor_fabric::tcp::Place;
 use std::io::{Error, ErrorKind, IoSlice};
@@ -113,10 +113,10 @@ impl Drop for Guard {
     }
 }
 
-/// What all connections share.
+/// What all connections reservation.
 pub(super) struct Shared {
-    pub(super) answers: Arc<Ledger>,
-    pub(super) requests: Arc<Ledger>,
+    pub(super) answers: Arc<MemoryBudget>,
+    pub(super) requests: Arc<MemoryBudget>,
     pub(super) freed: Arc<Notify>,
     pub(super) inputs: mpsc::UnboundedSender<Input>,
     pub(super) silence: Duration,
@@ -127,7 +127,7 @@ impl Shared {
     pub(super) fn stream(&self, id: u64, tcp: TcpStream, place: Place) -> Stream {
         let waker = Arc::new(AtomicWaker::new());
         let ending = Ending::new(Arc::clone(&waker));
-        let account = |ledger| Account::new(Arc::clone(ledger), place.host_address(), Arc::clone(&ending));
+        let account = |budget| Account::new(Arc::clone(budget), place.host_address(), Arc::clone(&ending));
         let (answers, requests) = (Answers::new(account(&self.answers)), account(&self.requests));
         let bell = Arc::clone(&waker);
         place.on_news(move || bell.wake());

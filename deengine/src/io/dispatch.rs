@@ -23,7 +23,7 @@ use super::pending::{Pending, Taken, Waiting};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
 use crate::request::Submission;
-use crate::workers::{Place, Turn};
+use crate::workers::{Next, Place};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::{Sqe, io};
@@ -140,11 +140,11 @@ impl Worker {
         }
         while self.pending_due().is_some_and(|at| at > now && at <= now + MOST_AHEAD) {
             let turn = self.shared.workers().turn(&self.backlog.place);
-            if turn == Turn::Others {
+            if turn == Next::Another {
                 return;
             }
             self.take(now, false);
-            if turn == Turn::Own {
+            if turn == Next::This {
                 return;
             }
         }

@@ -17,8 +17,8 @@ use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
+use gnstor_base::round_robin::RoundRobin;
 use gnstor_base::time::{Clock, Span, Time};
-use gnstor_base::turns::Turns;
 use mio::{Events, Poll};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub(super) struct Ready {
     /// Tokens of the streams that are polled, but for newcomers.
     awake: Vec<u32>,
     /// Tokens of newcomers that are awake. Their hosts take turns, so one with many delays no other one.
-    waiting: Turns<Option<IpAddr>, u32>,
+    waiting: RoundRobin<Option<IpAddr>, u32>,
     alarm: Arc<Alarm>,
     streams: usize,
     steps: u32,

@@ -74,9 +74,9 @@ impl Proposed {
     }
 }
 
-/// What the daemon has told an SSD about the active map.
+/// Delivery of the active map to an SSD.
 #[derive(Default, Debug)]
-struct Told {
+struct Delivery {
     /// The SSD has the map of this epoch, or a newer one.
     has: u64,
     /// The daemon is telling the SSD the map of this epoch.
@@ -102,7 +102,7 @@ pub(in crate::core) struct Changes {
     /// SSDs without which a start went on: they count as down until the daemon serves.
     presumed: BTreeMap<u16, String>,
     says: BTreeMap<u16, SsdSays>,
-    told: BTreeMap<u16, Told>,
+    deliveries: BTreeMap<u16, Delivery>,
     returns: BTreeMap<u16, Vec<u64>>,
     /// SSDs that came back too often. They get no places until they are resumed.
     flapping: BTreeSet<u16>,
@@ -174,7 +174,7 @@ impl Changes {
             anew.lost(ssd);
         }
         self.says.remove(&ssd);
-        self.told.remove(&ssd);
+        self.deliveries.remove(&ssd);
     }
 
     /// The SSD answers again.
@@ -299,32 +299,34 @@ impl Changes {
 
     /// Notes that the SSD has the map of this epoch.
     pub(in crate::core) fn knows(&mut self, ssd: u16, epoch: u64) {
-        let told = self.told.entry(ssd).or_default();
-        told.has = told.has.max(epoch);
-        told.retry_at = None;
+        let delivery = self.deliveries.entry(ssd).or_default();
+        delivery.has = delivery.has.max(epoch);
+        delivery.retry_at = None;
     }
 
     pub(super) fn has(&self, ssd: u16, epoch: u64) -> bool {
-        self.told.get(&ssd).is_some_and(|told| told.has >= epoch)
+        self.deliveries.get(&ssd).is_some_and(|delivery| delivery.has >= epoch)
     }
 
-    pub(super) fn is_to_be_told(&self, ssd: u16, epoch: u64, now: u64) -> bool {
-        let is_due = |told: &Told| told.asked.is_none() && told.retry_at.is_none_or(|at| at <= now);
-        !self.is_down(ssd) && self.told.get(&ssd).is_none_or(|told| told.has < epoch && is_due(told))
+    pub(super) fn is_map_due(&self, ssd: u16, epoch: u64, now: u64) -> bool {
+        let is_due =
+            |delivery: &Delivery| delivery.asked.is_none() && delivery.retry_at.is_none_or(|at| at <= now);
+        !self.is_down(ssd)
+            && self.deliveries.get(&ssd).is_none_or(|delivery| delivery.has < epoch && is_due(delivery))
     }
 
     pub(super) fn telling(&mut self, ssd: u16, id: CommandId, epoch: u64) {
-        let told = self.told.entry(ssd).or_default();
-        (told.asked, told.retry_at) = (Some((id, epoch)), None);
+        let delivery = self.deliveries.entry(ssd).or_default();
+        (delivery.asked, delivery.retry_at) = (Some((id, epoch)), None);
     }
 
-    pub(super) fn told(&mut self, ssd: u16, id: CommandId, has: bool, retry_at: u64) {
-        let Some(told) = self.told.get_mut(&ssd) else { return };
-        let Some((_, epoch)) = told.asked.take_if(|(asked, _)| *asked == id) else { return };
+    pub(super) fn delivered(&mut self, ssd: u16, id: CommandId, has: bool, retry_at: u64) {
+        let Some(delivery) = self.deliveries.get_mut(&ssd) else { return };
+        let Some((_, epoch)) = delivery.asked.take_if(|(asked, _)| *asked == id) else { return };
         if has {
-            told.has = told.has.max(epoch);
+            delivery.has = delivery.has.max(epoch);
         } else {
-            told.retry_at = Some(retry_at);
+            delivery.retry_at = Some(retry_at);
         }
     }
 
@@ -356,8 +358,9 @@ impl Changes {
         let over = round.zip(over).map(|(round, over)| round.wait.looks_at(over));
         let asks = round.into_iter().flat_map(|round| &round.failed);
         let asks = asks.filter(|(ssd, _)| !self.is_disconnected(**ssd)).map(|(_, (_, at))| *at);
-        let tells = self.told.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
-        let tells = tells.filter_map(|(_, told)| told.retry_at.filter(|_| told.asked.is_none()));
+        let tells =
+            self.deliveries.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
+        let tells = tells.filter_map(|(_, delivery)| delivery.retry_at.filter(|_| delivery.asked.is_none()));
         over.into_iter().chain(asks).chain(tells).min()
     }
 }
