@@ -11,6 +11,7 @@
 
 use super::LEAVES;
 use crate::core::Core;
+use gnstor_fleet::change::ChangeBy;
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::map::Map;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
@@ -96,7 +97,8 @@ impl Core {
         }
         let most = self.most(map);
         let places = map.share(ssd, &self.shares(ssd, map), most);
-        let next = wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, most, term));
+        let next =
+            wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, ChangeBy { most, term }));
         let lacks = next.as_ref().map(|next| self.room_that_lacks(next)).unwrap_or_default();
         if let Some((on, bytes)) = lacks.first() {
             let why = format!("SSD {on} lacks {bytes} bytes for its share; delete volumes");
