@@ -3,7 +3,7 @@
 //! the time. Hosts take turns, and the streams of a host keep their order. So a host with many streams delays
 //! another one by one stream. A stream whose peer goes meanwhile costs no engine anything.
 
-use gnstor_base::turns::Turns;
+use gnstor_base::round_robin::RoundRobin;
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::tcp::limits::{End, HANDSHAKE};
 use mio::event::Event;
@@ -24,7 +24,7 @@ const LOOKS: usize = 64;
 /// The streams that wait, by the host of their peers.
 #[derive(Default)]
 pub(crate) struct WaitingStreams {
-    waits: Turns<Option<IpAddr>, Wire>,
+    waits: RoundRobin<Option<IpAddr>, Wire>,
     /// Hosts and deadlines of the streams, by their numbers. The oldest stream has the lowest one.
     streams: BTreeMap<u64, (Option<IpAddr>, Instant)>,
     /// The host whose oldest stream was looked at last.

@@ -21,7 +21,7 @@ pub mod lock;
 pub mod padding;
 pub mod peer_map;
 pub mod region;
+pub mod round_robin;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod time;
-pub mod turns;

@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 /// One emulated SSD.
 ///
-/// A field that other rooms see is the state of one room, and only that room can write its inner fields. It
-/// is a field and not behind a method, because its room changes it while it reads the state of others.
+/// A field that other rooms see is the state of one room, and only that room can write its inner fields.
+/// Other rooms call its methods. It is a field and not behind a method, because its room changes it while it
+/// reads the state of others. Plain values, such as a [`Command`], pass from room to room.
 #[derive(Debug)]
 pub struct Ssd {
     /// Room `permission`. Every command is judged by it.
@@ -40,7 +41,7 @@ pub struct Ssd {
     pub(crate) admin: Admin,
     /// Room `repair`, which alone uses it.
     pub(crate) repair: Repair,
-    /// Room `hosts`. Session and admin commands change it.
+    /// Room `hosts`. Session and admin commands say what happens to a host.
     pub(crate) hosts: Hosts,
     /// Room `io`. A session that ends removes its commands.
     pub(crate) commands: Commands,
@@ -171,7 +172,7 @@ impl Ssd {
 
     /// A capsule arrived for a queue that is not open.
     pub(crate) fn count_late_capsule(&mut self) {
-        self.smart.stats_mut().late_capsules += 1;
+        self.smart.count_late_capsule();
     }
 
     /// Number of mapped blocks, over all volumes.
@@ -187,13 +188,13 @@ impl Ssd {
     }
 
     pub(crate) fn issue(&mut self, queue: QueueKey, cid: u16) -> CompletionPermit {
-        self.smart.stats_mut().permits_issued += 1;
+        self.smart.count_accepted();
         CompletionPermit::issue(queue, cid)
     }
 
     pub(crate) fn complete(&mut self, permit: CompletionPermit, answer: Answer, at: Time, pushed_bytes: u32) {
         let (key, cid) = permit.spend();
-        self.smart.stats_mut().permits_spent += 1;
+        self.smart.count_completed();
         if self.hosts.queue(key).is_none() {
             return;
         }
@@ -205,7 +206,7 @@ impl Ssd {
     }
 
     pub(crate) fn refuse(&mut self, permit: CompletionPermit, vid: u16, refused: Refused, at: Time) {
-        self.smart.stats_mut().count_refusal(refused.refusal);
+        self.smart.count_refusal(refused.refusal);
         let detail = Detail { code: refused.refusal as u8, ssd: None, vid }.from_ssd(self.config.index);
         let answer = Answer { status: refused.refusal.status(), dw0: detail.to_dw0(), dw1: refused.epoch };
         self.log_error(&permit, vid, &answer);

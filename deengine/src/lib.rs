@@ -66,7 +66,7 @@ pub use error::SsdError;
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
 pub use hosts::events::Event;
-pub use hosts::proof::{Authentication, Random};
+pub use hosts::{Authentication, Random};
 pub use io::{Pace, SsdGuard, Worker};
 pub use manager_key::KeyMatch;
 pub use permission::fleet;

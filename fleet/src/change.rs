@@ -22,6 +22,15 @@ use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
 use gnstor_proto::vendor::MAX_REPLICAS;
 
+/// What every change of places goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChangeBy {
+    /// The highest number of replicas that a volume has. A place at or above it has no data.
+    pub most: u8,
+    /// The daemon's term.
+    pub term: Term,
+}
+
 /// Why there is no next map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unchanged {

@@ -10,7 +10,7 @@ use crate::abi::{self, ChannelAbi, ConnectArgs, QueuePair};
 use crate::channel::{Channel, Life, QID};
 use crate::error::NodeError;
 use crate::layout::nvme_queue_entries;
-use crate::node::{Connection, Node, Turn};
+use crate::node::{Connection, LaunchLock, Node};
 use crate::session::Session;
 use gnstor_fabric::device::Kernel;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
@@ -74,8 +74,8 @@ impl Channel {
 
     /// Connects the queue pairs of a new channel.
     fn connect(&self, session: &Session) -> Result<(), NodeError> {
-        let turn = self.node.turn();
-        let failed = self.connect_some(&turn, session, CONNECT_DEADLINE)?;
+        let lock = self.node.launch_lock();
+        let failed = self.connect_some(&lock, session, CONNECT_DEADLINE)?;
         let none_is_up = (0..self.ssds()).all(|ssd| !session.is_up(ssd));
         failed.into_iter().next().filter(|_| none_is_up).map_or(Ok(()), |(_, cause)| Err(cause))
     }
@@ -84,7 +84,7 @@ impl Channel {
     /// failed: those queue pairs are in error, too, and the session has lost those SSDs.
     fn connect_some(
         &self,
-        turn: &Turn<'_>,
+        lock: &LaunchLock<'_>,
         session: &Session,
         deadline: Duration,
     ) -> Result<Vec<(usize, NodeError)>, NodeError> {
@@ -116,7 +116,7 @@ impl Channel {
             };
             self.queues().connections[ssd] = Some(connection);
         }
-        for (ssd, cause) in self.connect_fabrics(turn, deadline)? {
+        for (ssd, cause) in self.connect_fabrics(lock, deadline)? {
             self.queues().connections[ssd].iter().for_each(Connection::cut);
             if wanted[ssd] && failed.iter().all(|(other, _)| *other != ssd) {
                 failed.push((ssd, NodeError::Queue { ssd, cause }));
@@ -141,7 +141,7 @@ impl Channel {
     /// not connect to, and why.
     fn connect_fabrics(
         &self,
-        turn: &Turn<'_>,
+        lock: &LaunchLock<'_>,
         deadline: Duration,
     ) -> Result<Vec<(usize, String)>, NodeError> {
         let timeout_ns = u64::try_from(deadline.as_nanos()).expect("some seconds");
@@ -149,7 +149,7 @@ impl Channel {
         let memory = self.node.device().alloc(size_of::<ConnectArgs>())?;
         memory.write(0, args.as_bytes())?;
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
-        turn.launch(connect_kernel(), shape, memory.address(), deadline + CONNECT_DEADLINE)?;
+        lock.launch(connect_kernel(), shape, memory.address(), deadline + CONNECT_DEADLINE)?;
         let mut raw = vec![0; size_of::<ConnectArgs>()];
         memory.read(0, &mut raw)?;
         let args = ConnectArgs::read_from_bytes(&raw).expect("the length matches");
@@ -183,7 +183,7 @@ impl Channel {
     /// Driver errors: the channel is unusable then.
     pub fn reconnect(
         &self,
-        turn: &Turn<'_>,
+        lock: &LaunchLock<'_>,
         session: &Session,
         deadline: Duration,
     ) -> Result<usize, NodeError> {
@@ -197,7 +197,7 @@ impl Channel {
         let made = self.create_queues()?;
         self.memory.write(offset_of!(ChannelAbi, first_qpn), &made.first_qpn.to_le_bytes())?;
         self.memory.write(offset_of!(ChannelAbi, cq_word), &0u32.to_le_bytes())?;
-        for (_, cause) in self.connect_some(turn, session, deadline.min(CONNECT_DEADLINE))? {
+        for (_, cause) in self.connect_some(lock, session, deadline.min(CONNECT_DEADLINE))? {
             tracing::warn!("connecting anew: {cause}");
         }
         Ok((0..self.ssds()).filter(|&ssd| session.is_up(ssd)).count())

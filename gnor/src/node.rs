@@ -26,14 +26,14 @@ pub struct Node {
     /// Pools that may ask for more memory.
     pools: Mutex<Vec<Weak<Growth>>>,
     /// Held during a launch, and while a channel connects anew.
-    turn: Mutex<()>,
+    launches: Mutex<()>,
     /// Whether a kernel runs: only a reason for sessions to look more often.
     runs: Arc<AtomicBool>,
 }
 
 /// The exclusive right to launch. No other launch begins before it is dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct LaunchLock<'a> {
     node: &'a Node,
     _alone: MutexGuard<'a, ()>,
 }
@@ -123,7 +123,7 @@ impl Node {
             soft,
             channels: AtomicUsize::new(0),
             pools: Mutex::default(),
-            turn: Mutex::default(),
+            launches: Mutex::default(),
             runs: Arc::default(),
         };
         // If a later one fails, dropping the node removes the earlier ones.
@@ -231,12 +231,12 @@ impl Node {
         args: u64,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
-        self.turn().launch(kernel, shape, args, deadline)
+        self.launch_lock().launch(kernel, shape, args, deadline)
     }
 
     /// Waits until no launch is in progress, and prevents others from beginning.
-    pub fn turn(&self) -> Turn<'_> {
-        Turn { node: self, _alone: self.turn.lock().expect("no panic while held") }
+    pub fn launch_lock(&self) -> LaunchLock<'_> {
+        LaunchLock { node: self, _alone: self.launches.lock().expect("no panic while held") }
     }
 
     /// Whether a kernel runs: it may end at any time.
@@ -320,7 +320,7 @@ impl Node {
     }
 }
 
-impl Turn<'_> {
+impl LaunchLock<'_> {
     /// As [`Node::launch`].
     ///
     /// # Errors

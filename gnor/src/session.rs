@@ -8,6 +8,7 @@
 //! the same host, with the same serial and secret, and authenticates anew.
 
 mod dial;
+mod following;
 mod inner;
 mod map;
 mod thread;
@@ -123,7 +124,7 @@ pub(crate) struct Path {
     /// A Keep Alive that is not answered.
     asked: Option<Asked>,
     /// A question for the fleet map that is not answered.
-    map: Option<map::Question>,
+    map: Option<following::Question>,
     /// The I/O queues while they are connected.
     io: Vec<Weak<Lifeline>>,
 }

@@ -95,9 +95,9 @@ impl Client {
         if new.is_empty() && !self.session.has_found() {
             return Ok(false);
         }
-        let turn = self.node().turn();
+        let lock = self.node().launch_lock();
         self.channel.cut();
-        let in_flight = transfers.drain((&turn, &self.channel), None, FLUSHED).map_err(|e| e.to_string())?;
+        let in_flight = transfers.drain((&lock, &self.channel), None, FLUSHED).map_err(|e| e.to_string())?;
         if in_flight != 0 {
             // The client's agent or engine may stand still, as it does where the machine does: later they
             // have ended.
@@ -105,7 +105,7 @@ impl Client {
             return Ok(false);
         }
         self.session.put_in_use(new);
-        let connected = self.channel.reconnect(&turn, &self.session, left()).map_err(|e| e.to_string())?;
+        let connected = self.channel.reconnect(&lock, &self.session, left()).map_err(|e| e.to_string())?;
         transfers.is_clean();
         tracing::info!("connected anew to {connected} of {} SSDs", self.ssds.len());
         Ok(connected > 0)

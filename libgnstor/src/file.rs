@@ -311,8 +311,8 @@ impl File {
     /// [`Error::Io`] with a time-out if something is left after `timeout`; device errors.
     pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
         let transfers = self.client.transfers.lock().expect("no panic while held");
-        let turn = self.client.node().turn();
-        match transfers.drain((&turn, &self.client.channel), Some(self.device.address()), timeout)? {
+        let lock = self.client.node().launch_lock();
+        match transfers.drain((&lock, &self.client.channel), Some(self.device.address()), timeout)? {
             0 => Ok(()),
             _ => {
                 let (what, status) = ("drain", GN_TIMED_OUT);

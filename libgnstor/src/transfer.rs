@@ -18,7 +18,7 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::Shape;
 use gnstor_gnor::abi::GN_TIMED_OUT;
 use gnstor_gnor::channel::Channel;
-use gnstor_gnor::node::Turn;
+use gnstor_gnor::node::LaunchLock;
 use gnstor_gnor::session::{Session, Wait};
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
@@ -156,7 +156,7 @@ impl Transfers {
     /// still taken. `volume` is the one of requests that wait without a thread.
     pub(crate) fn drain(
         &self,
-        (turn, channel): (&Turn<'_>, &Channel),
+        (lock, channel): (&LaunchLock<'_>, &Channel),
         volume: Option<u64>,
         timeout: Duration,
     ) -> Result<u32, Error> {
@@ -168,7 +168,7 @@ impl Transfers {
         self.control.write(0, args.as_bytes())?;
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
         let deadline = timeout.saturating_add(Duration::from_secs(5));
-        turn.launch(drain_kernel(), shape, self.control.address(), deadline)?;
+        lock.launch(drain_kernel(), shape, self.control.address(), deadline)?;
         let mut left = [0; 4];
         self.control.read(offset_of!(DrainArgs, left), &mut left)?;
         Ok(u32::from_le_bytes(left))
@@ -254,10 +254,10 @@ impl Transfers {
         self.tainted.set(true);
         // The call counts only from here on. While it waits for its turn, an earlier kernel may run for
         // hours, and follow several maps.
-        let turn = target.channel.node().turn();
+        let lock = target.channel.node().launch_lock();
         let call = target.maps.call();
-        turn.launch(transfer_kernel(), shape, self.control.address(), deadline)?;
-        drop((call, turn));
+        lock.launch(transfer_kernel(), shape, self.control.address(), deadline)?;
+        drop((call, lock));
         let mut raw = vec![0; size_of_val(items)];
         self.control.read(ITEMS_AT, &mut raw)?;
         let ended: Vec<Item> = raw

@@ -114,6 +114,23 @@ pub(crate) struct SsdActor {
     pub(crate) nudges: u64,
 }
 
+/// A queue that a host connects.
+#[derive(Clone, Copy)]
+struct NewQueue {
+    qpn: u32,
+    qid: u16,
+    /// Its controller, or [`CNTLID_ANY`].
+    cntlid: u16,
+    /// Entries.
+    depth: u16,
+}
+
+impl NewQueue {
+    fn admin(qpn: u32) -> Self {
+        Self { qpn, qid: 0, cntlid: CNTLID_ANY, depth: 32 }
+    }
+}
+
 impl SsdActor {
     /// An empty SSD with this index in its array. Its engine shares a link with the other SSDs of its node.
     pub(crate) fn new(
@@ -164,7 +181,9 @@ impl SsdActor {
         WorldError::Setup { ssd: self.number, what, status }
     }
 
-    fn connect(&mut self, now: Time, qpn: u32, qid: u16, cntlid: u16, depth: u16) -> Result<(), WorldError> {
+    fn connect(&mut self, now: Time, queue: NewQueue) -> Result<(), WorldError> {
+        let NewQueue { qpn, qid, cntlid, depth } = queue;
+        let cntlid = if cntlid == CNTLID_ANY { 0 } else { cntlid };
         let (reply, answer) = mpsc::channel();
         let request = CmRequest {
             qid: qid.into(),
@@ -217,12 +236,12 @@ impl SsdActor {
     fn open(
         &mut self,
         now: Time,
-        (qpn, qid): (u32, u16),
+        queue: NewQueue,
         identity: Identity,
-        (cntlid, depth): (u16, u16),
         index: u16,
     ) -> Result<(Time, u16), WorldError> {
-        self.connect(now, qpn, qid, if cntlid == CNTLID_ANY { 0 } else { cntlid }, depth)?;
+        self.connect(now, queue)?;
+        let NewQueue { qpn, qid, cntlid, depth } = queue;
         let fields =
             ConnectFields { qid: qid.into(), sqsize_z: (depth - 1).into(), ..ConnectFields::default() };
         let sqe = fabrics::command(fctype::CONNECT, &fields);
@@ -248,7 +267,7 @@ impl SsdActor {
         map: &[u8],
         volumes: &[VolumeEntry],
     ) -> Result<Time, WorldError> {
-        (now, _) = self.open(now, (DAEMON_QP, 0), Identity::Daemon, (CNTLID_ANY, 32), index)?;
+        (now, _) = self.open(now, NewQueue::admin(DAEMON_QP), Identity::Daemon, index)?;
         let mut map = map.to_vec();
         map.resize(map.len().next_multiple_of(4), 0);
         (now, _) =
@@ -269,8 +288,9 @@ impl SsdActor {
         identity: Identity,
         (entries, index): (u16, u16),
     ) -> Result<Time, WorldError> {
-        let (now, id) = self.open(now, (io_qp(client) - 1, 0), identity, (CNTLID_ANY, 32), index)?;
-        let (now, _) = self.open(now, (io_qp(client), 1), identity, (id, entries), index)?;
+        let (now, id) = self.open(now, NewQueue::admin(io_qp(client) - 1), identity, index)?;
+        let queue = NewQueue { qpn: io_qp(client), qid: 1, cntlid: id, depth: entries };
+        let (now, _) = self.open(now, queue, identity, index)?;
         Ok(now)
     }
 }

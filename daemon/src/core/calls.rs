@@ -6,15 +6,13 @@ mod fleet;
 mod opens;
 
 use super::failure::Failure;
-use super::rename::{Label, Rename};
-use super::request::{Create, Request, RequestId, Rights, VolumeName};
-use super::resize::Resize;
+use super::request::{Create, Label, Rename, Request, RequestId, Resize, Rights, VolumeName, no_volume};
 use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, SHARES, Ticket};
 use fleet::Wish;
 use gnstor_proto::slba::{ClientId, Vid};
-use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
+use gnstor_proto::status::GrpcCode::{FailedPrecondition, PermissionDenied, Unavailable};
 use opens::Holder;
 
 /// A right that a principal gets to a volume; `None`: it loses all.
@@ -370,11 +368,6 @@ fn may_take_room(caller: &Caller, request: &Request) -> Result<(), Failure> {
         caller.name
     );
     Err(Failure::new(PermissionDenied, message))
-}
-
-/// No volume has the name.
-pub(super) fn no_volume(name: &VolumeName) -> Failure {
-    Failure::new(NotFound, format!("there is no volume {name}; gnstor volume list shows those there are"))
 }
 
 impl Volume {

@@ -8,8 +8,7 @@
 
 use super::failure::{Failure, Trouble, blame, code_of};
 use super::request::RequestId;
-use super::round::Round;
-use super::volume::{Action, Creation, DELETE_MARK, Purpose, Stage, Undo};
+use super::volume::{Action, Creation, DELETE_MARK, Purpose, Round, Stage, Undo};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};

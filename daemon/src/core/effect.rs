@@ -3,16 +3,15 @@
 
 use super::failure::Failure;
 use super::fill::FillReport;
-use super::fleet_view::FleetStatus;
-use super::holders::Holder;
+use super::holder::Holder;
 use super::repairs::RepairView;
+use super::report::{FleetStatus, LostBlocks, Salvageable};
 use super::request::RequestId;
-use super::settle::{SettleOf, SettleReport};
-use super::shrink::{LostBlocks, Salvageable};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::voter::{Held, Promise};
 use gnstor_proto::client_end::ClientEnd;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::scrub::{RepairOrder, ScrubLog};
@@ -125,6 +124,40 @@ pub struct Promised {
     pub active: AnyMap,
     /// The newer map that it holds, and the term of its MAP HOLD.
     pub held: Option<(u64, AnyMap)>,
+}
+
+/// A volume's place in the name space of an SSD's SETTLE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SettleOf {
+    /// The map's epoch.
+    pub epoch: u64,
+    /// The array.
+    pub array: gnstor_fleet::ArrayId,
+    /// This daemon's term.
+    pub term: u64,
+    /// The volume.
+    pub vid: Vid,
+    /// Generation of the volume.
+    pub generation: u32,
+}
+
+/// Progress of a settle on one SSD, as the SSD reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettleReport {
+    /// The SSD's copies are equal to those of the groups' firsts.
+    Done,
+    /// The SSD copies. The number is of the blocks that it has copied.
+    UnderWay(u32),
+    /// The SSD waits for this other one.
+    WaitsFor(u32),
+}
+
+impl Promised {
+    /// As the rules of terms take it.
+    pub(super) fn known(self) -> Promise<Known> {
+        let held = self.held.map(|(term, map)| Held { term, map: Known::new(map) });
+        Promise { array: self.array, active: Known::new(self.active), held }
+    }
 }
 
 impl Command {

@@ -12,8 +12,7 @@
 
 use super::request::{Request, VolumeName};
 use super::rights::Caller;
-use super::round::Round;
-use super::volume::{Purpose, Stage, Volume};
+use super::volume::{Purpose, Round, Stage, Volume};
 use super::{Core, OWN_TICKETS, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeMap;

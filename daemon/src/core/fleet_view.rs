@@ -1,109 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The fleet as an operator sees it, and what the operator may ask: `gnstor fleet`.
 
-use super::shrink::{MapChange, ssds_of};
-use super::{Core, FillReport};
+use super::Core;
+use super::report::{FleetStatus, Refusal, SsdView};
+use super::shrink::ssds_of;
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3, Vote};
-use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::MAX_REPLICAS;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// One SSD of the map.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SsdView {
-    /// Index of the SSD in the map.
-    pub index: u16,
-    /// Uuid of the SSD; zeros if the map has none.
-    pub uuid: [u8; 16],
-    /// Address of the SSD for clients; may be empty.
-    pub address: String,
-    /// Node and rack, the failure domains.
-    pub node: u16,
-    /// See `node`.
-    pub rack: u16,
-    /// State in the map.
-    pub state: State3,
-    /// Whether it votes on maps.
-    pub votes: bool,
-    /// Incarnation (number of the SSD's content) that has the places.
-    pub incarnation: u32,
-    /// The last epoch that took a place from it; 0 = none.
-    pub shrunk_at: u64,
-    /// Why it does not answer or is not up to date; `None`: it is there.
-    pub away: Option<String>,
-    /// Time at which it stopped answering, on the clock of `now`.
-    pub down_since_ms: Option<u64>,
-    /// The SSD came back too often, and stays out until it is resumed.
-    pub flaps: bool,
-    /// The operator has taken it out: it stays out until it is resumed.
-    pub taken_out: bool,
-    /// The SSD votes, and holds no blocks.
-    pub is_witness: bool,
-    /// The SSD leaves the array: other SSDs take its copies first.
-    pub leaves: bool,
-    /// What the drain waits for.
-    pub leave_waits: Option<String>,
-    /// What the SSD waits for before it takes its share of the places.
-    pub share_waits: Option<String>,
-    /// Groups in which it serves, and in which it fills, of the first `replicas` places.
-    pub serving: u32,
-    /// See `serving`.
-    pub filling: u32,
-    /// Progress of its fill, as it reported last.
-    pub fill: Option<FillReport>,
-    /// Groups of which it has the only copy that serves, or a part of a merge (rule 17).
-    pub last_copies: u32,
-    /// Whether the map calls the SSD absent with last copies, although it is connected: it has lost writes.
-    pub is_lossy: bool,
-}
-
-/// A volume that is being settled: its replicas are made equal.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SettleView {
-    /// The volume.
-    pub vid: Vid,
-    /// Name of the volume.
-    pub name: String,
-    /// The SSDs that have not done so yet.
-    pub waits_for: Vec<u16>,
-}
-
-/// The fleet.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FleetStatus {
-    /// The array's id; zeros in a map of format 2.
-    pub array: [u8; 16],
-    /// Format of the map: 2 or 3.
-    pub format: u8,
-    /// The map in use.
-    pub epoch: u64,
-    /// This daemon's term.
-    pub term: u64,
-    /// The SSDs that vote.
-    pub voters: Vec<u16>,
-    /// Placement groups.
-    pub groups: u32,
-    /// Of these, by the number of copies that serve, of the first `replicas` places. Here `replicas` is the
-    /// most that a volume has. Index 0: blocks of some volume cannot be read or written.
-    pub groups_by_copies: Vec<u32>,
-    /// The most replicas that a volume has.
-    pub replicas: u8,
-    /// A change under way: the epoch that it makes, and what it waits for.
-    pub next: Option<(u64, Option<String>)>,
-    /// The SSDs.
-    pub ssds: Vec<SsdView>,
-    /// Whether an operator has paused the fills of all SSDs.
-    pub fills_paused: bool,
-    /// Volumes that are being settled.
-    pub settles: Vec<SettleView>,
-    /// The last maps that this daemon made, oldest first.
-    pub changes: Vec<MapChange>,
-}
 
 /// Groups of an SSD.
 #[derive(Clone, Copy, Default, Debug)]
@@ -112,9 +20,6 @@ struct Counts {
     filling: u32,
     last_copies: u32,
 }
-
-/// Why an operator's wish is refused: a sentence with the remedy.
-pub type Refusal = String;
 
 /// The SSDs whose copies merge, for volumes of this number of replicas (rule 17).
 fn merging(row: &Row3, replicas: usize) -> Vec<u16> {

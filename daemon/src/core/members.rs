@@ -11,7 +11,7 @@
 //! A guest that goes away holds up no change.
 //! Until the core knows a map, every SSD that is connected is a member.
 
-use super::presence::Absence;
+use super::absence::Absence;
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::placement::map3::State3;

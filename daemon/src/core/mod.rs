@@ -12,6 +12,7 @@
 //! Changes of one volume run one after another; volumes are independent. The caller passes a monotonic
 //! `now` in ms.
 
+mod absence;
 mod calls;
 mod capacity;
 mod clients;
@@ -22,18 +23,21 @@ mod ends;
 mod epoch;
 pub mod failure;
 mod fill;
-pub mod fleet_view;
+mod fleet_view;
+mod holder;
 mod holders;
 mod identity;
 mod ids;
 mod late;
 mod listing;
 mod members;
+mod page;
 mod presence;
 mod publish;
 mod rename;
 mod repairs;
 mod replaced;
+pub mod report;
 pub mod request;
 mod resize;
 pub mod rights;
@@ -48,22 +52,23 @@ mod volume;
 use capacity::Capacity;
 pub use clients::Quotas;
 pub use config::{CoreConfig, MapFormat};
-pub use effect::{Answer, Command, CommandId, Effect, GoneVolume, Promised, Reply, Stop, Ticket, WireMap};
+pub use effect::{
+    Answer, Command, CommandId, Effect, GoneVolume, Promised, Reply, SettleOf, SettleReport, Stop, Ticket,
+    WireMap,
+};
 pub use epoch::NotNext;
 use failure::Failure;
 pub use fill::FillReport;
 use gnstor_proto::placement;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, NOT_SERVING_YET, Refusal};
-pub use holders::{Holder, WriteLease};
-pub use listing::{PAGE_MOST, Page};
-pub use rename::{Label, Rename};
+pub use holder::{Holder, WriteLease};
+pub use page::{PAGE_MOST, Page};
 pub use repairs::RepairView;
+pub use report::{LostBlocks, MapChange, Salvageable};
 use request::Request;
-pub use resize::Resize;
+pub use request::{Add, Found, Label, Rename, Resize};
 use rights::Caller;
-pub use settle::{SettleOf, SettleReport};
-pub use shrink::{Add, Found, LostBlocks, MapChange, Salvageable};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stop::stopped;
@@ -97,7 +102,7 @@ enum Owner {
     Stray,
     /// A command whose answer does not matter: to an SSD outside the map, or sent for a volume before a map
     /// dropped the SSD.
-    Told,
+    Unawaited,
     /// Asks a voter to hold the next map.
     Hold,
     /// Asks a voter of a map with new voters for the term.
@@ -267,7 +272,7 @@ impl Core {
                 // A change of the map may have waited for this SSD to answer all earlier commands.
                 self.change_step(now);
             }
-            Owner::Told => {}
+            Owner::Unawaited => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
             Owner::Anew => self.anew_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),

@@ -25,8 +25,8 @@ mod holders;
 mod newcomer;
 mod voting;
 
+use super::absence::{Absence, Holders, Resync, Step, WITHOUT_A_MAP};
 use super::request::VolumeName;
-use super::start::WITHOUT_A_MAP;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
@@ -34,63 +34,11 @@ use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
-use holders::Holders;
-pub(super) use newcomer::OTHER;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes that an SSD's substitute may take. The SSD itself gets them when it is back.
 const OPENED: &str = "opened";
 const SHARED: &str = "shared";
-
-/// State of an SSD that is away or not yet up to date.
-#[derive(Debug)]
-pub(super) struct Absence {
-    why: String,
-    resync: Option<Resync>,
-}
-
-impl Absence {
-    /// The SSD is away, for this reason.
-    pub(super) fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), resync: None }
-    }
-
-    pub(super) fn why(&self) -> &str {
-        &self.why
-    }
-}
-
-/// An SSD on its way back.
-#[derive(Debug)]
-struct Resync {
-    /// The pending query, or None while waiting. A late answer to an older query is ignored.
-    asked: Option<CommandId>,
-    retry_at: Option<u64>,
-    step: Step,
-    table: BTreeMap<Vid, VolumeEntry>,
-    /// What it still has to hear before its map.
-    holders: Holders,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    /// Identify, if voters decide: which content does the SSD have?
-    Says,
-    /// CLIENT END of each id that entries name.
-    Holders,
-    /// TERM TAKE, if voters decide. The promise says which map it has.
-    Take,
-    /// MAP GET: which array does it belong to?
-    Look,
-    /// MAP SET, or ACTIVATE.
-    Map,
-    /// Identify once more, for an SSD that the map does not name: the map has raised its incarnation.
-    Content,
-    /// VOLUME LIST, page by page.
-    Table,
-    /// VOLUME LIST of an SSD that the map does not name: is it empty?
-    Newcomer,
-}
 
 impl Core {
     /// SSD `ssd` does not answer any more. Commands to it are still answered, as lost.
@@ -135,9 +83,9 @@ impl Core {
                 return true;
             }
             if matches!(owner, Owner::Round { .. } | Owner::Stray) {
-                *owner = Owner::Told;
+                *owner = Owner::Unawaited;
             }
-            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told)
+            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Unawaited)
         });
         for id in self.replaced.give_up(ssds) {
             self.commands.remove(&id);
@@ -146,7 +94,7 @@ impl Core {
 
     /// Whether the SSD still owes answers to commands sent while it was a member.
     fn may_change_its_table(&self, ssd: u16) -> bool {
-        self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Told))
+        self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Unawaited))
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
@@ -158,7 +106,7 @@ impl Core {
             // `change_step` below calls `invite`, which brings the SSD up to date for the next map.
             Phase::Serving if self.map_of_voters().is_some() => {}
             // With this map the SSD refuses clients that still use an older map, in which the SSD takes part.
-            Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
+            Phase::Serving => drop(self.command(ssd, Owner::Unawaited, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
             Phase::Starting(ref mut start) => {
                 start.found(ssd, self.now);

@@ -7,83 +7,16 @@
 //! The old name is free when every SSD has the new one. A daemon may start where only an SSD with the old
 //! entry is there. If another volume had the old name by then, there would be two of it.
 
-use super::calls::no_volume;
 use super::failure::{Failure, blame};
-use super::holders::words;
+use super::holder::words;
 use super::publish::label;
-use super::request::{RequestId, VolumeName};
+use super::request::{Label, Rename, VolumeName, no_volume};
 use super::rights::Right;
 use super::volume::{Change, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
-use gnstor_proto::vendor::{LABEL_BYTES, REQUEST_IDS, VolumeEntry};
-use std::collections::BTreeMap;
-
-/// Labels that begin so have a meaning of their own.
-const RESERVED: &str = "gnstor.";
-
-/// The fields of [`super::request::Request::Rename`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rename {
-    /// The volume.
-    pub name: VolumeName,
-    /// The name that it gets.
-    pub new_name: VolumeName,
-    /// Names the request, if the client wants to retry it.
-    pub request_id: Option<RequestId>,
-}
-
-/// The fields of [`super::request::Request::Label`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Label {
-    /// The volume.
-    pub name: VolumeName,
-    /// `key=value` lines that are added.
-    pub set: String,
-    /// Keys that are removed first.
-    pub remove: Vec<String>,
-}
-
-impl Label {
-    /// Checks the labels.
-    ///
-    /// # Errors
-    /// `INVALID_ARGUMENT`: a label is the array's own.
-    pub fn new(name: VolumeName, set: String, remove: Vec<String>) -> Result<Self, Failure> {
-        let keys = set.lines().filter_map(|line| line.split_once('=')).map(|(key, _)| key);
-        let mut keys = keys.chain(remove.iter().map(String::as_str));
-        if let Some(key) = keys.find(|key| key.starts_with(RESERVED)) {
-            let shown: String = key.chars().take(64).collect();
-            return Err(Failure::new(
-                InvalidArgument,
-                format!(
-                    "label {shown:?} is not changed: labels that begin with '{RESERVED}' are the array's own"
-                ),
-            ));
-        }
-        Ok(Self { name, set, remove })
-    }
-
-    /// The labels `there` after this change.
-    fn applied(&self, there: &str) -> Result<String, Failure> {
-        let pairs = |lines| str::lines(lines).filter_map(|line| line.split_once('='));
-        let mut labels: BTreeMap<&str, &str> = pairs(there).collect();
-        labels.retain(|key, _| !self.remove.iter().any(|removed| removed == key));
-        labels.extend(pairs(&self.set));
-        let lines: String = labels.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-        if lines.len() <= LABEL_BYTES {
-            return Ok(lines);
-        }
-        let message = format!(
-            "volume {} would have labels of {} bytes, with its owner and the principals that it is shared with: \
-             {LABEL_BYTES} is the most; remove labels, or revoke rights",
-            self.name,
-            lines.len()
-        );
-        Err(Failure::new(InvalidArgument, message))
-    }
-}
+use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 
 impl Core {
     pub(super) fn rename(&mut self, now: u64, ticket: Ticket, request: &Rename) {

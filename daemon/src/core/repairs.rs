@@ -76,7 +76,7 @@ impl Core {
         // scrub.
         if let Some(order) = order.filter(|order| !matches!(order, Order::ScrubStart | Order::ScrubStop)) {
             for ssd in out {
-                self.command(ssd, Owner::Told, self.order(order));
+                self.command(ssd, Owner::Unawaited, self.order(order));
             }
         }
         for ssd in there {
@@ -135,7 +135,7 @@ impl Core {
         let fill = if self.repairs.are_fills_paused { Order::FillPause } else { Order::FillResume };
         for order in self.repairs.share.map(Order::Share).into_iter().chain([fill]).collect::<Vec<_>>() {
             let command = self.order(order);
-            self.command(ssd, Owner::Told, command);
+            self.command(ssd, Owner::Unawaited, command);
         }
     }
 

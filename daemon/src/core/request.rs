@@ -3,12 +3,12 @@
 //!
 //! The core makes the checks that need the state of the array: does it fit, is the name free.
 
+mod fields;
+
 use crate::core::failure::Failure;
-use crate::core::listing::Page;
-use crate::core::rename::{Label, Rename};
-use crate::core::resize::Resize;
+use crate::core::page::Page;
 use crate::core::rights::{OWNER_PREFIX, Right};
-use crate::core::shrink::Add;
+pub use fields::{Add, Found, Label, Rename, Resize};
 use gnstor_proto::labels::REPLACES;
 use gnstor_proto::scrub::Order;
 use gnstor_proto::slba::{ClientId, Vid};
@@ -347,6 +347,14 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
         )));
     }
     Ok(text)
+}
+
+/// No volume has the name.
+pub(super) fn no_volume(name: &VolumeName) -> Failure {
+    Failure::new(
+        GrpcCode::NotFound,
+        format!("there is no volume {name}; gnstor volume list shows those there are"),
+    )
 }
 
 fn invalid(message: String) -> Failure {

@@ -6,20 +6,11 @@
 //! an SSD that has taken it cannot go back. Clients that have the volume open keep the size that they know.
 
 use super::failure::Failure;
-use super::request::VolumeName;
+use super::request::Resize;
 use super::volume::{Change, Purpose, Then};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::status::GrpcCode::{InvalidArgument, ResourceExhausted, Unavailable};
-
-/// The fields of [`super::request::Request::Resize`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resize {
-    /// The volume.
-    pub name: VolumeName,
-    /// Its capacity from then on, in blocks.
-    pub capacity_blocks: u64,
-}
 
 impl Core {
     pub(super) fn resize(&mut self, now: u64, ticket: Ticket, request: &Resize) {

@@ -12,19 +12,15 @@
 //! Every round has a version above all versions sent before. An SSD whose answer was lost takes it, whether
 //! or not it took the round before. In the end all SSDs hold the same bytes.
 
-mod state;
-
 use super::failure::{Failure, Trouble, blame, code_of};
-use super::holders::Holder;
-use super::volume::{Action, Change, Purpose, Retry, Stage, Then, Volume};
+use super::holder::Holder;
+use super::volume::{Action, Change, Purpose, Retry, Round, Stage, Then, Volume};
 use super::{Answer, Command, Core, Owner, Reply, Stop};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-pub(super) use state::Round;
 
 /// An SSD's answer to a command of a round.
 pub(super) struct Answered {

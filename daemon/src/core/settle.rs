@@ -14,16 +14,17 @@
 //! Which end is clean: a Release that says that every write was acknowledged. A lease that ran out, one that
 //! was revoked, a client that is gone, and a second Open by the holder are not.
 
-use super::fleet_view::SettleView;
+use super::effect::{SettleOf, SettleReport};
 use super::members::members_of;
+use super::report::SettleView;
 use super::request::Request;
-use super::volume::{Change, Purpose, Stage, Then, Volume};
+use super::volume::{Change, Purpose, Settle, Stage, Then, Volume};
 use super::{Answer, Command, CommandId, Core, Owner, Ticket};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time between two questions to one SSD: at first, and at most.
 const POLL_MS: (u64, u64) = (10, 100);
@@ -33,51 +34,6 @@ pub(super) struct Answered {
     pub(super) ssd: u16,
     pub(super) id: CommandId,
     pub(super) answer: Answer,
-}
-
-/// A volume's place in the name space of an SSD's SETTLE.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SettleOf {
-    /// The map's epoch.
-    pub epoch: u64,
-    /// The array.
-    pub array: gnstor_fleet::ArrayId,
-    /// This daemon's term.
-    pub term: u64,
-    /// The volume.
-    pub vid: Vid,
-    /// Generation of the volume.
-    pub generation: u32,
-}
-
-/// Progress of a settle on one SSD, as the SSD reports it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SettleReport {
-    /// The SSD's copies are equal to those of the groups' firsts.
-    Done,
-    /// The SSD copies. The number is of the blocks that it has copied.
-    UnderWay(u32),
-    /// The SSD waits for this other one.
-    WaitsFor(u32),
-}
-
-/// State of one SSD in a settle.
-#[derive(Default, Debug)]
-struct Part {
-    asked: Option<CommandId>,
-    next_at: u64,
-    wait_ms: u64,
-}
-
-/// A volume that is being settled.
-#[derive(Default, Debug)]
-pub(super) struct Settle {
-    /// The epoch that the parts belong to.
-    epoch: u64,
-    parts: BTreeMap<u16, Part>,
-    done: BTreeSet<u16>,
-    /// Opens for writing that wait.
-    pub(super) waiting: VecDeque<(Ticket, Request)>,
 }
 
 impl Volume {

@@ -32,10 +32,10 @@ mod state;
 mod votes;
 mod wait;
 
+use super::absence::OTHER;
 use super::effect::WireMap;
 use super::epoch::Known;
 use super::members::members_of;
-use super::presence::OTHER;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(in crate::core) use drain::{LEAVES, ssds_of};
 use gnstor_fleet::change::Unchanged;
@@ -47,15 +47,10 @@ use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
-pub use join::{Add, Found};
-pub use lost::LostBlocks;
-pub(super) use lost::{counted, describe};
-pub use salvage::Salvageable;
 use spread::set_weight;
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
-pub use wait::MapChange;
 
 /// Returns of one SSD within [`FLAP_MS`] after which it gets no places until it is resumed. An SSD that has
 /// the only copy of some blocks serves these again all the same.
@@ -95,7 +90,7 @@ impl Core {
                 break;
             }
             self.tell(now);
-            if !self.is_told() {
+            if !self.is_delivered() {
                 break;
             }
             self.activated(now);
@@ -258,7 +253,7 @@ impl Core {
         // An SSD that is being brought up to date gets the map in that procedure.
         let returning: Vec<u16> = self.returning().collect();
         let is_open = |ssd: &u16| {
-            self.changes.is_to_be_told(*ssd, newest.epoch, now)
+            self.changes.is_map_due(*ssd, newest.epoch, now)
                 && !returning.contains(ssd)
                 && self.has_said_who_it_is(*ssd)
         };
@@ -273,14 +268,14 @@ impl Core {
         let retry_at = now + self.config.retry_ms;
         // An SSD that refuses the map as not newer has it already.
         let has = matches!(answer, Answer::Done | Answer::Refused(Refusal::StaleVersion));
-        self.changes.told(ssd, id, has, retry_at);
+        self.changes.delivered(ssd, id, has, retry_at);
         self.change_step(now);
     }
 
     /// Whether every present member of the next map has received that map. While the daemon serves, at least
     /// one SSD must have it. A client that asks the SSDs for the newest map must find the one by which the
     /// daemon grants. That SSD need not be a member: the only member may have been exchanged meanwhile.
-    fn is_told(&self) -> bool {
+    fn is_delivered(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
         // An SSD that answers in the place of another one gets no map.

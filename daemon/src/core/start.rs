@@ -26,12 +26,11 @@ mod elect;
 mod fresh;
 mod gone;
 mod reconcile;
+mod voters;
 mod waits;
 
 use super::{Answer, Command, CommandId, Core, GoneVolume, Owner, Phase, Stop};
-pub(super) use degraded::WITHOUT_A_MAP;
-pub(super) use elect::as_known;
-use elect::{Reach, next_vid, voters_of};
+use elect::next_vid;
 use fresh::without_a_map;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -39,6 +38,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeSet;
+use voters::voters_of;
 
 /// Number of times that a daemon whose term is refused tries the next one at once.
 const TRIES_AT_ONCE: u32 = 8;
@@ -54,6 +54,17 @@ enum Step {
     Tables,
     Losses,
     Reconcile,
+}
+
+/// Whether the daemon reaches an SSD.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Reach {
+    #[default]
+    Unknown,
+    /// The SSD has answered since this daemon started.
+    Answers,
+    /// The SSD has not answered since this daemon started, and its link says that it is not there.
+    None,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -238,7 +249,7 @@ impl Core {
             (Step::Says, Answer::Says(says)) => probe.says = says,
             (Step::Elect, Answer::Promise(promise)) => {
                 probe.promised = Some(promise.active.epoch());
-                self.term.promised(ssd, promise.array, self.config.instance, as_known(*promise));
+                self.term.promised(ssd, promise.array, self.config.instance, promise.known());
             }
             (Step::Elect, answer @ (Answer::Refused(Refusal::StaleTerm) | Answer::HigherTerm(_))) => {
                 probe.trouble = Some(Refusal::StaleTerm.sentence().into());

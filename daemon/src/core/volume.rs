@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One volume as the daemon holds it: the entry, its lease in time, and the one change under way.
 
+mod round;
+mod settle;
+
 use crate::core::Ticket;
 use crate::core::failure::{Failure, Trouble};
-use crate::core::holders::Holder;
+use crate::core::holder::Holder;
 use crate::core::request::{Create, Request};
-use crate::core::round::Round;
-use crate::core::settle::Settle;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::{VolumeEntry, WRITE_LEASE_MS};
+pub(super) use round::Round;
+pub(super) use settle::Settle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
 //! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
-//! The sum over all connections is bounded, too ([`super::ledger`]).
+//! The sum over all connections is bounded, too ([`super::budget`]).
 //!
 //! ```text
-//!   Watched (an answer) --poll_frame--> Piece, Piece, ...   of a connection: since when (Answers)
-//!                                       each holds a Share  of all: bytes by host, oldest first (Ledger)
+//!   Watched (an answer) --poll_frame--> Piece, Piece, ...     of a connection: since when (Answers)
+//!                                       each holds            of all: bytes by host, oldest first
+//!                                       a Reservation         (MemoryBudget)
 //! ```
 //! An answer is on its way as long as its body, or a piece of its bytes, is in memory. HTTP/2 may have taken
 //! a piece that it cannot send.
 
-use super::ledger::{Account, Room, Share};
+use super::budget::{Account, Reservation, Room};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl Answers {
 struct OnItsWay {
     of: Answers,
     number: u64,
-    _weight: Option<Share>,
+    _weight: Option<Reservation>,
 }
 
 impl Drop for OnItsWay {
@@ -99,8 +100,8 @@ impl http_body::Body for Watched {
         std::task::ready!(this.room.poll(&this.way.of.account, cx));
         let frame = Pin::new(&mut this.body).poll_frame(cx);
         let piece = |bytes: Bytes| {
-            let share = this.way.of.account.hold(bytes.len());
-            Bytes::from_owner(Piece { bytes, _share: share, _way: Arc::clone(&this.way) })
+            let reservation = this.way.of.account.hold(bytes.len());
+            Bytes::from_owner(Piece { bytes, _reservation: reservation, _way: Arc::clone(&this.way) })
         };
         frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
     }
@@ -117,7 +118,7 @@ impl http_body::Body for Watched {
 /// Bytes of an answer.
 struct Piece {
     bytes: Bytes,
-    _share: Share,
+    _reservation: Reservation,
     _way: Arc<OnItsWay>,
 }
 

@@ -7,13 +7,13 @@
 //! If its caller has given up a call, the queue drops it. Otherwise a caller could make the core work at no
 //! cost to itself.
 
-use super::runtime::Input;
+use super::input::Input;
 use crate::core::request::Request;
-use gnstor_base::turns::Turns;
+use gnstor_base::round_robin::RoundRobin;
 
 /// Calls that wait.
 #[derive(Debug, Default)]
-pub(super) struct Asked(Turns<u64, Input>);
+pub(super) struct Asked(RoundRobin<u64, Input>);
 
 impl Asked {
     pub(super) fn is_empty(&self) -> bool {

@@ -2,11 +2,12 @@
 //! The gRPC service of the fleet: registration of clients, the map, and the operator's calls.
 
 use super::add::named;
+use super::clock::unix_seconds;
+use super::input::InUse;
 use super::repairs;
-use super::runtime::{InUse, unix_seconds};
 use super::service::{Answered, NAME_CHARS, Service, mismatch};
 use crate::core::failure::Failure;
-use crate::core::fleet_view::{FleetStatus, SsdView};
+use crate::core::report::{FleetStatus, SsdView};
 use crate::core::request::{self, Request};
 use crate::core::{FillReport, MapChange, Reply, Salvageable};
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 //! The layer around the services: deadlines of calls, and the code for messages that cannot be decoded. It
 //! also bounds the time in which a client must take its answer, and what requests may hold.
 
-use super::accept::Connection;
+use super::stream::Connection;
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -8,7 +8,7 @@
 //! replies delays no hello.
 
 use atomic_waker::AtomicWaker;
-use gnstor_base::turns::Turns;
+use gnstor_base::round_robin::RoundRobin;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -35,8 +35,8 @@ struct Due {
 /// Steps that are due.
 #[derive(Default)]
 struct Both {
-    first: Turns<IpAddr, u64>,
-    further: Turns<IpAddr, u64>,
+    first: RoundRobin<IpAddr, u64>,
+    further: RoundRobin<IpAddr, u64>,
     /// The last turn was a first step.
     was_first: bool,
 }

@@ -9,9 +9,10 @@
 //! come. Steps have time between new connections. A flood may bring connections as fast as they are begun,
 //! and the hellos of callers wait for steps.
 
-use super::accept::{Bounds, Connection, HELLO, Stream};
+use super::clock::spawn;
 use super::handshakes::{Handshakes, Shake};
-use gnstor_base::turns::Turns;
+use super::stream::{Bounds, Connection, HELLO, Stream};
+use gnstor_base::round_robin::RoundRobin;
 use rustls::ServerConfig;
 use std::io::IoSlice;
 use std::net::IpAddr;
@@ -115,7 +116,7 @@ impl Thread {
     ) -> std::io::Result<Self> {
         let (streams, begun) = mpsc::unbounded_channel();
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let thread = super::runtime::spawn("gnstord-hello".into(), move || {
+        let thread = spawn("gnstord-hello".into(), move || {
             // The sockets and their timers stay with the runtime of the calls.
             match tokio::runtime::Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => {
@@ -152,7 +153,7 @@ async fn shake_hands(
     let time = HELLO.min(bounds.silence);
     let mut under_way = Handshakes::new(bounds.handshakes);
     // Streams with a finished handshake. The server takes them one after the other.
-    let mut good = Turns::default();
+    let mut good = RoundRobin::default();
     let mut in_a_row = 0;
     loop {
         let late = under_way.deadline().unwrap_or_else(|| Instant::now() + IDLE);
@@ -186,7 +187,7 @@ async fn shake_hands(
 /// Takes the steps that are due, for a while. Without any it is ready if new connections were begun before.
 fn poll_steps(
     under_way: &mut Handshakes<Greeting>,
-    good: &mut Turns<IpAddr, Wire>,
+    good: &mut RoundRobin<IpAddr, Wire>,
     mut is_ready: bool,
     cx: &mut Context<'_>,
 ) -> Poll<()> {

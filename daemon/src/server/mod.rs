@@ -5,10 +5,11 @@
 //!   answers   answers on their way, and clients that take none
 //!   add       an SSD that is to join is looked at
 //!   access    certificates and tokens -> callers
-//!   accept    connections and their bounds
+//!   accept    the next connection
+//!   stream    a connection: its bytes, its bounds, the reasons for its end
 //!   hello     TLS handshakes, on a thread of their own
 //!   requests  requests that are not complete
-//!   ledger    bytes of answers and requests, of each host and of all
+//!   budget    bytes of answers and requests, of each host and of all
 //!   gate      deadlines of calls, codes of bad messages
 //!   health    health and definitions of the calls, for tools that know nothing of GNStor
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
@@ -17,7 +18,9 @@
 //!   look      the same questions, asked by the process of the daemon
 //!   link      one SSD's connection: commands in flight, looked after, made anew
 //!   ssds      the thread of all links
-//!   runtime   the clock, the loop that drives the core
+//!   clock     clocks and threads
+//!   input     what goes in and out of the core's loop
+//!   runtime   the loop that drives the core
 //!   here      start, serve, stop
 //! ```
 
@@ -26,6 +29,8 @@ mod access;
 mod add;
 mod answers;
 mod asked;
+mod budget;
+mod clock;
 mod config;
 mod fleet;
 mod gate;
@@ -33,7 +38,7 @@ mod handshakes;
 mod health;
 mod hello;
 mod holders;
-mod ledger;
+mod input;
 pub mod link;
 mod look;
 mod messages;
@@ -43,12 +48,14 @@ mod requests;
 mod runtime;
 mod service;
 mod ssds;
+mod stream;
 
 use crate::core::Stop;
 use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::FleetServer;
 use gnstor_proto::grpc::volumes_server::VolumesServer;
-use runtime::{Driver, Input, State};
+use input::{Input, State};
+use runtime::Driver;
 use service::Service;
 
 pub use access::{Access, Tls, Tokens};
@@ -209,7 +216,7 @@ async fn serve_grpc(
     let proof = move |call| service::prove(&access, manager_key.as_ref(), call);
     let volumes = VolumesServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let fleet = FleetServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
-    let bounds = accept::Bounds {
+    let bounds = stream::Bounds {
         connections: config.max_connections,
         of_host: config.max_host_connections,
         handshakes: config.max_handshakes,
@@ -301,8 +308,8 @@ impl Daemon {
         gnstor_fabric::tcp::lengthen_queue(&listener).map_err(listen_error)?;
         let (quit, quitting) = oneshot::channel::<()>();
         let (serving, served) = std::sync::mpsc::sync_channel(1);
-        let thread = runtime::spawn("gnstord".into(), move || {
-            let tokio = runtime::tokio().map_err(DaemonError::Thread)?;
+        let thread = clock::spawn("gnstord".into(), move || {
+            let tokio = clock::tokio().map_err(DaemonError::Thread)?;
             tokio.block_on(async {
                 let listener = TcpListener::from_std(listener).map_err(listen_error)?;
                 let shutdown = async {

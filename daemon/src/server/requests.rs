@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Requests that are not complete. A caller may begin many, and send the rest of none. So their bytes are
-//! bounded in sum ([`super::ledger`]).
+//! bounded in sum ([`super::budget`]).
 
-use super::ledger::{Account, Room, Share};
+use super::budget::{Account, Reservation, Room};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
@@ -20,15 +20,15 @@ pub(super) fn counted(request: http::Request<Body>, account: &Account) -> http::
     let of_headers = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         name.as_str().len() + value.len() + HEADER_BYTES
     };
-    let share = account.hold(REQUEST_BYTES + request.headers().iter().map(of_headers).sum::<usize>());
+    let reservation = account.hold(REQUEST_BYTES + request.headers().iter().map(of_headers).sum::<usize>());
     let account = account.clone();
-    request.map(|body| Body::new(Unfinished { body, account, share, room: Room::default() }))
+    request.map(|body| Body::new(Unfinished { body, account, reservation, room: Room::default() }))
 }
 
 struct Unfinished {
     body: Body,
     account: Account,
-    share: Share,
+    reservation: Reservation,
     room: Room,
 }
 
@@ -44,7 +44,7 @@ impl http_body::Body for Unfinished {
         std::task::ready!(this.room.poll(&this.account, cx));
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame {
-            this.share.grow(frame.data_ref().map_or(0, Bytes::len));
+            this.reservation.grow(frame.data_ref().map_or(0, Bytes::len));
         }
         Poll::Ready(frame)
     }

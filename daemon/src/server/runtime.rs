@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The runtime module of this crate. No other module reads a clock or starts a thread.
+//! The loop that drives the core.
 //!
 //! The core is one loop, and the links with all SSDs are another one ([`super::ssds`]). A slow SSD delays
 //! the change that waits for it, and no other.
 
 use super::asked::Asked;
+use super::clock::{Clock, IDLE};
 use super::config::DaemonConfig;
+use super::input::{Absent, Conditions, Ends, InUse, Input, Listed, State, describe};
 use super::link::{Condition, News};
-use super::service::describe;
 use super::ssds::Ssds;
 use crate::core::failure::Failure;
-use crate::core::request::Request;
-use crate::core::rights::Caller;
-use crate::core::{Answer, CommandId, Core, CoreConfig, Effect, Reply, Stop, Ticket};
+use crate::core::{Core, CoreConfig, Effect, Reply, Ticket};
 use crate::port::SsdPort;
 use crate::port::connector::Connector;
 use gnstor_auth::random;
-use gnstor_fabric::runtime::BootClock;
 use gnstor_proto::grpc::Ssd;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Sleep of a loop that waits for nothing.
-pub(super) const IDLE: Duration = Duration::from_secs(3600);
 /// Longest sleep of the core's loop.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -35,77 +30,6 @@ const TURNS: u32 = 128;
 
 /// Ends of connections that are taken in one turn. Beside a flood of connections there are thousands.
 const ENDS: u32 = 64;
-
-/// An input of the loop.
-#[derive(Debug)]
-pub(super) enum Input {
-    /// A client asks.
-    Request { caller: Arc<Caller>, request: Request, reply: oneshot::Sender<Result<Reply, Failure>> },
-    /// A connection of clients closed.
-    Closed { connection: u64 },
-    /// A command ended.
-    Completed { id: CommandId, answer: Answer },
-    /// An SSD went away or came back.
-    Presence { ssd: u16, news: News },
-}
-
-/// The SSDs that are away, and why.
-pub(super) type Absent = Arc<BTreeMap<u16, String>>;
-
-/// The SSDs that report that acknowledged writes may be missing there.
-pub(super) type Conditions = BTreeMap<u16, Condition>;
-
-/// The SSDs that this daemon connects to, as clients hear of them.
-pub(super) type Listed = Arc<[Ssd]>;
-
-/// The fleet map in use: its epoch and its bytes.
-pub(super) type InUse = (u64, Arc<[u8]>);
-
-/// State of the daemon.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    /// The daemon does not serve yet, because it waits for what this text names.
-    Starting(String),
-    Serving,
-    Stopped(Stop),
-}
-
-/// The time of a note that is kept, in seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
-pub(super) fn unix_seconds() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
-}
-
-/// The time since the start of the process's daemon.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    boot: BootClock,
-    running: Instant,
-}
-
-impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
-    fn start() -> Self {
-        Self { boot: BootClock::start(), running: Instant::now() }
-    }
-
-    /// Milliseconds. They go on while the machine is suspended, as leases do.
-    pub(super) fn now_ms(self) -> u64 {
-        u64::try_from(self.boot.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Milliseconds in which the machine ran: for deadlines of commands. An SSD in this process is suspended
-    /// with it.
-    pub(super) fn running_ms(self) -> u64 {
-        u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// As [`Self::running_ms`].
-    pub(super) fn elapsed(self) -> Duration {
-        self.running.elapsed()
-    }
-}
 
 /// The core and the parts that carry out its effects.
 #[derive(Debug)]
@@ -129,17 +53,6 @@ pub(super) struct Driver {
     connector: Option<Arc<dyn Connector>>,
     /// Whether silent SSDs are given up.
     watches_closely: bool,
-}
-
-/// A driver's ends for the service.
-#[derive(Debug)]
-pub(super) struct Ends {
-    pub(super) inputs: mpsc::UnboundedSender<Input>,
-    pub(super) state: watch::Receiver<State>,
-    pub(super) absent: watch::Receiver<Absent>,
-    pub(super) conditions: watch::Receiver<Conditions>,
-    pub(super) maps: watch::Receiver<Option<InUse>>,
-    pub(super) listed: watch::Receiver<Listed>,
 }
 
 impl Driver {
@@ -350,21 +263,4 @@ fn drawn() -> u64 {
     let mut bytes = [0; 8];
     random::fill(&mut bytes);
     u64::from_le_bytes(bytes).max(1)
-}
-
-/// A named thread.
-pub(super) fn spawn<T: Send + 'static>(
-    name: String,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name).spawn(body)
-}
-
-/// The runtime of a [`super::Daemon`]: management calls need no more than two threads.
-pub(super) fn tokio() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("gnstord-rpc")
-        .enable_all()
-        .build()
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The gRPC services: each call becomes a request of the core, and the core's reply becomes the answer.
 
-use super::accept::Connection;
 use super::access::Access;
 use super::answers::Weight;
 use super::config::DaemonConfig;
 use super::holders::{held, label, leases, rename, resize, revoke_lease};
+use super::input::{Absent, Conditions, Ends, InUse, Input, Listed};
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
-use super::runtime::{Absent, Conditions, Ends, InUse, Input, Listed};
+use super::stream::Connection;
 use crate::core::failure::Failure;
 use crate::core::request::{Request, VolumeName};
 use crate::core::rights::{Caller, ClientProof};
 use crate::core::{Page, Reply};
-use crate::port::SsdPort;
 use crate::port::connector::Connector;
 use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
 use gnstor_proto::fabrics::{Host, Identity};
@@ -21,7 +20,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, DeleteResponse, GetRequest, LabelRequest, ListLeasesRequest,
     ListLeasesResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest,
     RegisterResponse, ReleaseRequest, ReleaseResponse, RenameRequest, RenewRequest, RenewResponse,
-    ResizeRequest, RevokeLeaseRequest, RevokeLeaseResponse, RevokeRequest, ShareRequest, Ssd, Volume,
+    ResizeRequest, RevokeLeaseRequest, RevokeLeaseResponse, RevokeRequest, ShareRequest, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use std::sync::Arc;
@@ -113,18 +112,6 @@ pub const ROOM: &str = "gnstor-room";
 
 /// The header that says, once, that the SSDs ask no host for a proof.
 pub const NO_AUTH: &str = "gnstor-no-auth";
-
-/// How clients reach an SSD.
-pub(super) fn describe(port: &SsdPort) -> Ssd {
-    Ssd {
-        index: u32::from(port.index),
-        subnqn: port.subnqn.clone(),
-        transport: port.transport.clone(),
-        address: port.address.clone(),
-        capacity_bytes: port.capacity_bytes,
-        model: port.model.clone(),
-    }
-}
 
 impl Service {
     pub(super) fn new(ends: Ends, config: &DaemonConfig) -> Self {

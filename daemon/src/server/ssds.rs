@@ -5,8 +5,9 @@
 //! Connecting anew blocks (TCP, TLS, authentication). It has a thread of its own for as long as it takes, so
 //! an SSD that is down holds up no other.
 
+use super::clock::{Clock, IDLE, spawn};
+use super::input::Input;
 use super::link::{Link, Output};
-use super::runtime::{Clock, IDLE, Input, spawn};
 use crate::core::{Answer, Command, CommandId};
 use crate::openings::{Opened, Openings, Uuid};
 use crate::port::{Reconnect, SsdPort};

@@ -5,7 +5,7 @@ use crate::bench::{Bench, Outcome, create, create_with, read, refused, renew, wr
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
-use gnstor_daemon::core::fleet_view::SsdView;
+use gnstor_daemon::core::report::SsdView;
 use gnstor_daemon::core::request::Request;
 use gnstor_fleet::map::{Map, Row};
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};

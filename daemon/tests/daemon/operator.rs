@@ -7,7 +7,7 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::join::{add, open_array};
 use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
-use gnstor_daemon::core::fleet_view::FleetStatus;
+use gnstor_daemon::core::report::FleetStatus;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::rights::{Caller, ClientProof};
 use gnstor_proto::placement::map3::{Row3, State3};

@@ -15,7 +15,7 @@ use crate::array::SimArray;
 use crate::bench::{Bench, config, create_with, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::voter::keeps_copies;
-use gnstor_daemon::core::fleet_view::SsdView;
+use gnstor_daemon::core::report::SsdView;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, MapFormat, Quotas};
 use gnstor_proto::placement::map3::State3;

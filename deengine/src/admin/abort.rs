@@ -60,14 +60,14 @@ impl Ssd {
             .hosts
             .host(cntlid)
             .filter(|_| qid == 0)
-            .map(|host| host.events.held.clone())
+            .map(|host| host.events().held().to_vec())
             .unwrap_or_default();
         for id in held {
             let is_named = |permit: &CompletionPermit| permit.cid() == cid;
             if self.commands.get_mut(id).is_some_and(|command| command.permit.as_ref().is_some_and(is_named))
             {
-                if let Some(host) = self.hosts.host(cntlid) {
-                    host.events.held.retain(|&other| other != id);
+                if let Some(host) = self.hosts.host_mut(cntlid) {
+                    host.events_mut().release(id);
                 }
                 if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
                     self.refuse(permit, 0, Refusal::AbortRequested.into(), now);

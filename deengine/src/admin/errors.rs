@@ -3,19 +3,20 @@
 
 use crate::commands::{Answer, CompletionPermit};
 use crate::controller::Ssd;
-use crate::hosts::{Queue, Role};
+use crate::hosts::Role;
 use crate::smart::errors::ErrorEntry;
 use gnstor_proto::fabrics::Identity;
 
 impl Ssd {
     pub(crate) fn log_error(&mut self, permit: &CompletionPermit, vid: u16, answer: &Answer) {
-        let Some(&mut Queue { qid, role, .. }) = self.hosts.queue(permit.queue()) else { return };
+        let Some(queue) = self.hosts.queue(permit.queue()) else { return };
+        let (qid, role) = (queue.qid(), queue.role());
         let Answer { status, dw0, dw1, .. } = *answer;
         let entry = ErrorEntry { qid, cid: permit.cid(), status, vid, dw0, dw1 };
         self.smart_mut().log_error(entry);
         let (Role::Admin(cntlid) | Role::Io(cntlid, _)) = role else { return };
-        if let Some(host) = self.hosts.host(cntlid) {
-            host.errors.add(entry);
+        if let Some(host) = self.hosts.host_mut(cntlid) {
+            host.log_error(entry);
         }
         if let Role::Io(_, Identity::Client(client)) = role {
             self.table.count_refusal(vid, client);

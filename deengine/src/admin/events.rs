@@ -10,7 +10,6 @@
 use crate::commands::CompletionPermit;
 use crate::commands::{Answer, Work};
 use crate::controller::Ssd;
-use crate::hosts::Host;
 use crate::hosts::events::{Event, page, smart_events};
 use crate::smart::health::{FlashHealth, MODELLED_KELVIN, warning};
 use gnstor_base::time::Time;
@@ -24,9 +23,11 @@ impl Ssd {
     pub fn raise(&mut self, now: Time, event: Event) {
         let wanted = event.wanted_by();
         for cntlid in self.hosts.ids() {
-            let Some(host) = self.hosts.host(cntlid) else { continue };
-            host.events.namespace_changed |= event == Event::NamespaceChanged;
-            if wanted == 0 || host.features.events & wanted != 0 {
+            let Some(host) = self.hosts.host_mut(cntlid) else { continue };
+            if event == Event::NamespaceChanged {
+                host.events_mut().note_namespace();
+            }
+            if wanted == 0 || host.features().events() & wanted != 0 {
                 self.raise_for(now, cntlid, event);
             }
         }
@@ -48,30 +49,31 @@ impl Ssd {
     /// Reports the current warnings to a host that has changed its thresholds or the warnings that it wants.
     pub(crate) fn remind(&mut self, now: Time, cntlid: u16, before: u8) {
         let warnings = self.warnings(cntlid) & !before;
-        let Some(wanted) = self.hosts.host(cntlid).map(|host| host.features.events) else { return };
+        let Some(wanted) = self.hosts.host(cntlid).map(|host| host.features().events()) else { return };
         for event in smart_events(warnings).filter(|event| event.wanted_by() & wanted != 0) {
             self.raise_for(now, cntlid, event);
         }
     }
 
     /// The critical warning as this host sees it: thresholds are its own.
-    pub(crate) fn warnings(&mut self, cntlid: u16) -> u8 {
-        let own = self.hosts.host(cntlid).map_or(0, |host| host_warnings(host));
+    pub(crate) fn warnings(&self, cntlid: u16) -> u8 {
+        let is_warned = self.hosts.host(cntlid).is_some_and(|host| host.features().warns_at(MODELLED_KELVIN));
+        let own = if is_warned { warning::TEMPERATURE } else { 0 };
         self.smart().flash_health().warnings() | own
     }
 
     fn raise_for(&mut self, now: Time, cntlid: u16, event: Event) {
-        if let Some(host) = self.hosts.host(cntlid) {
-            host.events.add(event);
+        if let Some(host) = self.hosts.host_mut(cntlid) {
+            host.events_mut().add(event);
             self.tell(now, cntlid);
         }
     }
 
     /// Completes held requests with the pending events.
     fn tell(&mut self, now: Time, cntlid: u16) {
-        while let Some(host) = self.hosts.host(cntlid).filter(|host| !host.events.held.is_empty()) {
-            let Some(event) = host.events.next() else { return };
-            let id = host.events.held.remove(0);
+        while let Some((id, event)) =
+            self.hosts.host_mut(cntlid).and_then(|host| host.events_mut().next_notice())
+        {
             let (kind, information, page) = event.words();
             let dw0 = u32::from_le_bytes([kind, information, page, 0]);
             if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
@@ -82,26 +84,20 @@ impl Ssd {
 
     /// The host has read a log page and did not ask to keep the events it tells of.
     pub(crate) fn log_was_read(&mut self, now: Time, cntlid: u16, read: u8) {
-        if let Some(host) = self.hosts.host(cntlid).filter(|_| read <= page::CHANGED_NAMESPACES) {
-            host.events.read(read);
+        if let Some(host) = self.hosts.host_mut(cntlid).filter(|_| read <= page::CHANGED_NAMESPACES) {
+            host.events_mut().read(read);
             self.tell(now, cntlid);
         }
     }
 
     pub(crate) fn await_event(&mut self, now: Time, permit: CompletionPermit, cntlid: u16) {
-        if self.hosts.host(cntlid).is_none_or(|host| host.events.held.len() >= MAX_EVENTS) {
+        if self.hosts.host(cntlid).is_none_or(|host| host.events().held().len() >= MAX_EVENTS) {
             return self.refuse(permit, 0, Refusal::EventLimit.into(), now);
         }
         let id = self.start(permit, 0, now, Work::AwaitEvent);
-        if let Some(host) = self.hosts.host(cntlid) {
-            host.events.held.push(id);
+        if let Some(host) = self.hosts.host_mut(cntlid) {
+            host.events_mut().hold(id);
         }
         self.tell(now, cntlid);
     }
-}
-
-fn host_warnings(host: &Host) -> u8 {
-    let features = &host.features;
-    let beyond = MODELLED_KELVIN >= features.over_kelvin || MODELLED_KELVIN <= features.under_kelvin;
-    if beyond { warning::TEMPERATURE } else { 0 }
 }

@@ -67,7 +67,7 @@ impl Ssd {
         let select = sqe.cdw10.get() >> 8 & 7;
         if sqe.cdw10.get() & 0xFF == id::HOST_ID && select < 3 {
             let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
-            return match host.map(|host| host.host_id) {
+            return match host.map(|host| *host.host_id()) {
                 Some(host_id) => {
                     self.deliver(now, permit, sqe, Delivered::at_once(now, HOST_ID_BYTES, 0, &host_id))
                 }
@@ -80,10 +80,11 @@ impl Ssd {
         }
     }
 
-    fn get_features(&mut self, cntlid: u16, select: u32, sqe: &Sqe) -> Result<u32, Refused> {
+    fn get_features(&self, cntlid: u16, select: u32, sqe: &Sqe) -> Result<u32, Refused> {
         let feature = sqe.cdw10.get() & 0xFF;
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        let (mut features, mut kato, mut cache) = (host.features, host.kato, self.admin.write_cache);
+        let (mut features, mut kato, mut cache) =
+            (*host.features(), host.keep_alive(), self.admin.write_cache);
         match select {
             0 => {}
             // No value is saved, so the value after a power cycle is the default.
@@ -96,20 +97,20 @@ impl Ssd {
             _ => return Err(Refusal::InvalidField.into()),
         }
         match feature {
-            id::ARBITRATION => Ok(features.arbitration),
+            id::ARBITRATION => Ok(features.arbitration()),
             id::POWER => Ok(0),
             id::TEMPERATURE => {
                 let composite = sqe.cdw11.get() >> 16 & 0xF == 0;
-                let threshold = *features.threshold(sqe.cdw11.get())?;
+                let threshold = features.threshold(sqe.cdw11.get())?;
                 if composite { Ok(threshold.into()) } else { Err(Refusal::InvalidField.into()) }
             }
             id::ERROR_RECOVERY => {
                 check_namespace(sqe)?;
-                Ok(u32::from(features.retry_limit) | if features.tell_unwritten { DULBE } else { 0 })
+                Ok(u32::from(features.retry_limit()) | if features.tells_unwritten() { DULBE } else { 0 })
             }
             id::WRITE_CACHE if cache.present => Ok(cache.enabled.into()),
             id::QUEUES => Ok(granted_queues()),
-            id::EVENTS => Ok(features.events),
+            id::EVENTS => Ok(features.events()),
             id::KEEP_ALIVE => Ok(u32::try_from(kato.as_ns() / 1_000_000).unwrap_or(u32::MAX)),
             _ => Err(Refusal::InvalidField.into()),
         }
@@ -138,12 +139,9 @@ impl Ssd {
             return Err(Refusal::FeatureNotSaveable.into());
         }
         let before = self.warnings(cntlid);
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
+        let host = self.hosts.host_mut(cntlid).ok_or(Refusal::SequenceError)?;
         match feature {
-            id::ARBITRATION => {
-                host.features.arbitration = value & !0xF8;
-                host.arbiter.set_feature(value & !0xF8);
-            }
+            id::ARBITRATION => host.set_arbitration(value & !0xF8),
             // The SSD has one power state, and ignores hints about the workload.
             id::POWER if value == 0 => {}
             id::TEMPERATURE => {
@@ -151,20 +149,18 @@ impl Ssd {
                 if !matches!(value >> 16 & 0xF, 0 | 0xF) {
                     return Err(Refusal::InvalidField.into());
                 }
-                *host.features.threshold(value)? = low(value);
+                host.set_threshold(value, low(value))?;
                 self.remind(now, cntlid, before);
             }
             id::ERROR_RECOVERY => {
                 check_namespace(sqe)?;
-                host.features.retry_limit = low(value);
-                let tells = value & DULBE != 0;
                 // Each worker has a copy of this setting for its queues, and reads it again with all rules
                 // after a change.
-                if std::mem::replace(&mut host.features.tell_unwritten, tells) != tells {
+                if host.set_error_recovery(low(value), value & DULBE != 0) {
                     self.table.touch();
                 }
             }
-            id::WRITE_CACHE if host.identity == Identity::Daemon => {
+            id::WRITE_CACHE if host.identity() == Identity::Daemon => {
                 self.admin.write_cache.enabled = value & 1 != 0;
             }
             id::WRITE_CACHE => return Err(Refusal::NotTheDaemon.into()),
@@ -173,16 +169,12 @@ impl Ssd {
                 return Ok(Answer::dw0(granted_queues()));
             }
             id::EVENTS if value & !(NOTICES | 0xFF) == 0 => {
-                let wanted = value & !host.features.events & 0xFF;
-                host.features.events = value;
+                let wanted = host.set_events(value) & 0xFF;
                 let known = u8::try_from(!wanted & 0xFF).unwrap_or(u8::MAX);
                 self.remind(now, cntlid, known);
             }
             id::KEEP_ALIVE => {
-                host.kato = keep_alive_of(value);
-                host.last_alive = now;
-                let deadline = host.deadline();
-                self.hosts.look_again(cntlid);
+                let deadline = self.hosts.set_keep_alive(now, cntlid, value).ok_or(Refusal::SequenceError)?;
                 self.wake_at(deadline);
             }
             // Connect sets the host identifier.

@@ -161,7 +161,7 @@ impl Ssd {
     }
 
     fn keep_alive(&mut self, now: Time, cntlid: u16) -> Result<Answer, Refused> {
-        self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?.last_alive = now;
+        self.hosts.host_mut(cntlid).ok_or(Refusal::SequenceError)?.heard(now);
         Ok(OK)
     }
 }

@@ -71,23 +71,23 @@ impl Ssd {
             self.look_at_flash(now);
         }
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        let is_daemon = host.identity == Identity::Daemon;
+        let is_daemon = host.identity() == Identity::Daemon;
         if vendor && !is_daemon {
             return Err(Refusal::NotTheDaemon.into());
         }
         Ok(match page {
             SUPPORTED_PAGES => supported(),
-            page::ERRORS => if is_daemon { self.smart().errors() } else { &host.errors }.page(),
+            page::ERRORS => if is_daemon { self.smart().errors() } else { host.errors() }.page(),
             page::SMART => {
                 let error_entries =
-                    if is_daemon { self.smart().errors().count() } else { host.errors.count() };
+                    if is_daemon { self.smart().errors().count() } else { host.errors().count() };
                 let activity = Activity { error_entries, ..self.activity() };
                 smart_page(now, self.warnings(cntlid), self.smart().flash_health(), &activity)
             }
             page::FIRMWARE => firmware_slots(),
             page::CHANGED_NAMESPACES => {
                 let mut data = vec![0; 4096];
-                let changed = if host.events.namespace_changed { NSID } else { 0 };
+                let changed = if host.events().has_namespace_changed() { NSID } else { 0 };
                 data[..4].copy_from_slice(&changed.to_le_bytes());
                 data
             }

@@ -189,7 +189,7 @@ impl Ssd {
     pub(crate) fn end_daemon(&mut self, now: Time) {
         let ids: Vec<u16> = self.hosts.ids().collect();
         for id in ids {
-            let is_daemon = self.hosts.host(id).is_some_and(|host| host.identity == Identity::Daemon);
+            let is_daemon = self.hosts.identity_of(id) == Some(Identity::Daemon);
             if let Some(queue) = self.hosts.queue_of(id, 0).filter(|_| is_daemon) {
                 self.shut(now, queue);
             }

@@ -121,8 +121,7 @@ impl Ssd {
     }
 
     fn check_vendor(&mut self, cntlid: u16, sqe: &Sqe) -> Result<(), Refused> {
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        may_send(host.identity, sqe.opcode)?;
+        may_send(self.hosts.identity_of(cntlid).ok_or(Refusal::SequenceError)?, sqe.opcode)?;
         if self.table.is_recovering() {
             return Err(Refusal::NotReady.into());
         }
@@ -247,7 +246,7 @@ impl Ssd {
                 self.workers().close_older(slot);
             }
             for queue in self.stragglers(vid) {
-                self.smart_mut().stats_mut().stragglers_closed += 1;
+                self.smart_mut().count_straggler();
                 self.shut(now, queue);
             }
         }
@@ -279,7 +278,8 @@ impl Ssd {
         if self.admin.volumes.sweep_at > now {
             return self.admin.volumes.sweep_at;
         }
-        self.smart_mut().stats_mut().blocks_trimmed += self.ftl().sweep_step(now, SWEEP_BUCKETS);
+        let swept = self.ftl().sweep_step(now, SWEEP_BUCKETS);
+        self.smart_mut().count_trimmed(swept, 0);
         while let Some((vid, generation)) = self.ftl().swept() {
             self.admin.volumes.swept.push((vid, generation));
         }

@@ -15,7 +15,7 @@ use crate::admin::state::{Change, ToHold, Voting};
 use crate::commands::Answer;
 use crate::commands::{CompletionPermit, OK};
 use crate::controller::Ssd;
-use crate::hosts::Role;
+use crate::hosts::{Queue, Role};
 use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
@@ -278,10 +278,10 @@ impl Ssd {
     /// The question, and whether it is a goodbye.
     fn lease_asked(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<(LeaseAsk, bool), Refused> {
         let ask = Ask::decode(data).map_err(|_| Refusal::InvalidField)?;
-        let Some(Role::Admin(cntlid)) = self.hosts.queue(permit.queue()).map(|queue| queue.role) else {
+        let Some(Role::Admin(cntlid)) = self.hosts.queue(permit.queue()).map(Queue::role) else {
             return Err(Refusal::SequenceError.into());
         };
-        let identity = self.hosts.host(cntlid).map(|host| host.identity);
+        let identity = self.hosts.identity_of(cntlid);
         // An SSD may ask only for itself.
         let named = self.voter()?.active.map().id(ask.ssd).map(Identity::Peer);
         if named.is_none() || named != identity {

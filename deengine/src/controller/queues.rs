@@ -39,7 +39,7 @@ impl Ssd {
 
     pub(crate) fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         let Some(Transfer { command: id, kind }) = self.commands.end_transfer(transfer.0) else {
-            self.smart.stats_mut().unknown_transfers += 1;
+            self.smart.count_unknown_transfer();
             return;
         };
         match kind {

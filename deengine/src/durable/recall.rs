@@ -125,7 +125,7 @@ impl Ssd {
                 let by = |map: &AnyMap| Fleet::new(map.clone(), self.config().index, identity, false);
                 let fleet = map.map(by).filter(|fleet| !fleet.fills().is_empty());
                 let keeps = fleet.as_ref().is_some_and(|fleet| fleet.serves_a_place() || fleet.comes_in());
-                self.repair.forgotten_in = fleet.as_ref().filter(|_| keeps).map(|fleet| fleet.map().epoch());
+                self.repair.forget_fill(fleet.as_ref().filter(|_| keeps).map(|fleet| fleet.map().epoch()));
                 let counts = is_lossy || fleet.is_some() && !keeps;
                 SsdIdentity { uuid, incarnation: incarnation + u32::from(counts) }
             }
@@ -200,7 +200,7 @@ impl Ssd {
     /// The map, as this SSD judges by it.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.admin.volumes().is_filling() || self.admin.volumes().stands_in();
-        let has_forgotten = self.repair.forgotten_in == Some(map.epoch());
+        let has_forgotten = self.repair.has_forgotten(map.epoch());
         Fleet::new(map, self.config().index, self.identity(), filling)
             .having_forgotten(has_forgotten)
             .standing_in(self.admin.volumes().stands_in())

@@ -82,11 +82,11 @@ impl Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// Requests held, oldest first: numbers of commands.
-    pub(crate) held: Vec<u32>,
+    held: Vec<u32>,
     pending: u16,
     /// Bit n: log page n has not been read since an event named it.
     masked: u16,
-    pub(crate) namespace_changed: bool,
+    namespace_changed: bool,
 }
 
 impl Events {
@@ -95,8 +95,42 @@ impl Events {
         self.pending |= event.bit();
     }
 
+    /// The namespace has changed, whether or not the host wants to be notified.
+    pub(crate) fn note_namespace(&mut self) {
+        self.namespace_changed = true;
+    }
+
+    /// Whether the namespace has changed since the host last read of it.
+    pub(crate) fn has_namespace_changed(&self) -> bool {
+        self.namespace_changed
+    }
+
+    /// Requests held, oldest first: numbers of commands.
+    pub(crate) fn held(&self) -> &[u32] {
+        &self.held
+    }
+
+    /// Holds a request until an event comes.
+    pub(crate) fn hold(&mut self, id: u32) {
+        self.held.push(id);
+    }
+
+    /// Holds a request no longer.
+    pub(crate) fn release(&mut self, id: u32) {
+        self.held.retain(|&other| other != id);
+    }
+
+    /// The oldest request that is held, and the event that it completes with.
+    pub(crate) fn next_notice(&mut self) -> Option<(u32, Event)> {
+        if self.held.is_empty() {
+            return None;
+        }
+        let event = self.next()?;
+        Some((self.held.remove(0), event))
+    }
+
     /// The next event that the host may receive.
-    pub(crate) fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<Event> {
         let event = ALL.into_iter().find(|event| {
             let (_, _, page) = event.words();
             self.pending & event.bit() != 0 && self.masked & 1 << page == 0

@@ -73,7 +73,7 @@ mod tests {
             let new =
                 NewHost { identity, host_id: [0; 16], serial: raw.into(), kato, proof: Proof::NotAsked };
             let cntlid = hosts.create(QueueKey(raw.into()), new, Time::ZERO).expect("an id is free");
-            hosts.queue(QueueKey(raw.into())).expect("it is open").role = Role::Admin(cntlid);
+            hosts.queue_mut(QueueKey(raw.into())).expect("it is open").role = Role::Admin(cntlid);
         }
         assert_eq!(
             hosts.of_older_hosts(identity(9), u64::MAX),

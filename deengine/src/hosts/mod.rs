@@ -3,14 +3,17 @@
 //! executes no command.
 
 pub(crate) mod arbiter;
+mod connect;
 pub(crate) mod events;
 pub(crate) mod features;
 mod host;
 mod identities;
 mod parts;
-pub(crate) mod proof;
+mod proof;
 pub(crate) mod said;
 mod table;
 
 pub(crate) use host::*;
+pub(crate) use proof::Proof;
+pub use proof::{Authentication, Random};
 pub(crate) use table::*;

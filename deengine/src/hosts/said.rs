@@ -11,7 +11,7 @@ use gnstor_auth::{Controller, Dice, Failure, Group, Names, Secret, SessionKey};
 
 /// The run of the protocol that a message continues.
 #[derive(Debug)]
-pub(crate) enum Run {
+pub(super) enum Run {
     Begun { names: Names, secret: Secret, group: Group, dice: Box<Dice> },
     Challenged(Box<Controller>),
     Answered(Box<Controller>),
@@ -27,10 +27,10 @@ pub(crate) enum Heard {
 /// A message that is to be judged. Until then its run counts as failed, and hears nothing more.
 #[derive(Debug)]
 pub(crate) struct Said {
-    pub(crate) permit: CompletionPermit,
-    pub(crate) cntlid: u16,
-    pub(crate) run: Run,
-    pub(crate) data: Vec<u8>,
+    pub(super) permit: CompletionPermit,
+    pub(super) cntlid: u16,
+    pub(super) run: Run,
+    pub(super) data: Vec<u8>,
 }
 
 /// A message that has been judged.

@@ -7,10 +7,9 @@ use super::features::Features;
 use super::host::{Host, NewHost, Queue, Role};
 use super::identities::Identities;
 use super::parts::{Parts, most_entries};
-use super::proof::{Authentication, Gate, Proof};
+use super::proof::{Gate, Proof};
 use crate::commands::scratch::Owner;
 use crate::smart::errors::ErrorLog;
-use gnstor_auth::KeyPairs;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -86,42 +85,33 @@ pub(crate) struct Known(u16);
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     queues: HashMap<QueueKey, Queue, BuildHasherDefault<KeyHasher>>,
-    controllers: Vec<Option<Host>>,
+    pub(super) controllers: Vec<Option<Host>>,
     of_identity: Identities,
-    parts: Parts,
+    pub(super) parts: Parts,
     /// Ids below the highest that no controller has.
     free: BTreeSet<u16>,
     /// Times at which controllers' deadlines are checked, with an entry for each controller that has one.
     /// Strangers can make thousands of controllers, so the SSD must not search them.
     deadlines: BTreeSet<(Time, u16)>,
     entries: u32,
-    gate: Gate,
+    pub(super) gate: Gate,
     /// Searches for a queue's id.
     #[cfg(test)]
-    pub(crate) searches: std::cell::Cell<u32>,
+    searches: std::cell::Cell<u32>,
 }
 
 impl Hosts {
-    /// The proof that hosts must give.
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn queue(&self, key: QueueKey) -> Option<&Queue> {
+        self.queues.get(&key)
     }
 
-    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
-        &mut self.gate
-    }
-
-    /// The proof that the host of this controller must give, if any.
-    pub(crate) fn host_to_prove(
-        &mut self,
-        cntlid: u16,
-    ) -> Option<((&mut Authentication, &mut KeyPairs), &mut Host)> {
-        let host = self.controllers.get_mut(index(cntlid))?.as_mut()?;
-        Some((self.gate.authentication()?, host))
-    }
-
-    pub(crate) fn queue(&mut self, key: QueueKey) -> Option<&mut Queue> {
+    pub(super) fn queue_mut(&mut self, key: QueueKey) -> Option<&mut Queue> {
         self.queues.get_mut(&key)
+    }
+
+    /// The identity of a controller's host.
+    pub(crate) fn identity_of(&self, cntlid: u16) -> Option<Identity> {
+        self.host(cntlid).map(|host| host.identity)
     }
 
     pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
@@ -130,8 +120,8 @@ impl Hosts {
         match queue.role {
             Role::Unproven(_) | Role::Admin(_) => state.standing = Standing::Admin,
             Role::Io(controller, identity) => {
-                let host = self.controllers.get(index(controller))?.as_ref()?;
-                state.reader = (!host.features.tell_unwritten).then_some(identity);
+                let host = self.host(controller)?;
+                state.reader = (!host.features.tells_unwritten).then_some(identity);
                 let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
                 state.standing = Standing::Io { identity, class, arbiter };
             }
@@ -143,8 +133,7 @@ impl Hosts {
     /// Whether the host of this I/O queue has asked to be told of blocks without content (DULBE).
     pub(crate) fn tells_unwritten(&self, key: QueueKey) -> bool {
         let Some(Queue { role: Role::Io(controller, _), .. }) = self.queues.get(&key) else { return false };
-        let host = self.controllers.get(index(*controller)).and_then(Option::as_ref);
-        host.is_some_and(|host| host.features.tell_unwritten)
+        self.host(*controller).is_some_and(|host| host.features.tells_unwritten)
     }
 
     /// Whether another queue finds entries.
@@ -164,18 +153,12 @@ impl Hosts {
     }
 
     fn admin_of(&self, cntlid: u16) -> Option<QueueKey> {
-        self.controllers.get(index(cntlid))?.as_ref()?.queues.first().copied()
+        self.host(cntlid)?.queues.first().copied()
     }
 
     /// Whether a host that claims this identity finds a controller id.
     pub(crate) fn has_id(&self, identity: Identity) -> bool {
         self.parts.has_id(identity)
-    }
-
-    /// The host of a controller has proven its identity: it gives way to no other.
-    pub(crate) fn proven(&mut self, cntlid: u16) {
-        let Some(host) = self.controllers.get(index(cntlid)).and_then(Option::as_ref) else { return };
-        self.parts.proven(host.identity, host.born);
     }
 
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
@@ -210,7 +193,7 @@ impl Hosts {
                 Some(others)
             }
             Role::Io(cntlid, _) | Role::Ended(cntlid) => {
-                if let Some(host) = self.host(cntlid) {
+                if let Some(host) = self.host_mut(cntlid) {
                     host.queues.retain(|&other| other != key);
                 }
                 Some(Vec::new())
@@ -230,10 +213,10 @@ impl Hosts {
     }
 
     /// The owner whose quota of scratch memory a command of this queue uses.
-    pub(crate) fn owner(&mut self, key: QueueKey) -> Owner {
+    pub(crate) fn owner(&self, key: QueueKey) -> Owner {
         let identity = match self.queues.get(&key).map(|queue| queue.role) {
             Some(Role::Io(_, identity)) => Some(identity),
-            Some(Role::Admin(cntlid)) => self.host(cntlid).map(|host| host.identity),
+            Some(Role::Admin(cntlid)) => self.identity_of(cntlid),
             _ => None,
         };
         match identity {
@@ -281,8 +264,8 @@ impl Hosts {
     }
 
     /// Notes that a controller may have an earlier deadline from now on.
-    pub(crate) fn look_again(&mut self, cntlid: u16) {
-        let Some(host) = self.controllers.get_mut(index(cntlid)).and_then(Option::as_mut) else { return };
+    pub(super) fn look_again(&mut self, cntlid: u16) {
+        let Some(host) = controller(&mut self.controllers, cntlid) else { return };
         let deadline = host.deadline();
         self.deadlines.remove(&(host.looked_at, cntlid));
         host.looked_at = deadline;
@@ -291,8 +274,12 @@ impl Hosts {
         }
     }
 
-    pub(crate) fn host(&mut self, cntlid: u16) -> Option<&mut Host> {
-        self.controllers.get_mut(index(cntlid))?.as_mut()
+    pub(crate) fn host(&self, cntlid: u16) -> Option<&Host> {
+        self.controllers.get(index(cntlid))?.as_ref()
+    }
+
+    pub(crate) fn host_mut(&mut self, cntlid: u16) -> Option<&mut Host> {
+        controller(&mut self.controllers, cntlid)
     }
 
     /// Ids of all controllers.
@@ -304,17 +291,17 @@ impl Hosts {
 
     /// The hosts with this identity.
     fn of(&self, identity: Identity) -> impl Iterator<Item = &Host> {
-        self.of_identity.of(identity).filter_map(|cntlid| self.controllers.get(index(cntlid))?.as_ref())
+        self.of_identity.of(identity).filter_map(|cntlid| self.host(cntlid))
     }
 
     /// Whether a client may have one more controller with weighted round robin.
-    pub(crate) fn may_weigh(&self, identity: Identity) -> bool {
+    pub(super) fn may_weigh(&self, identity: Identity) -> bool {
         self.of_identity.weighted(identity) < MOST_WEIGHTED
     }
 
     /// Sets whether a controller has weighted round robin. It has a new arbiter then.
-    pub(crate) fn weigh(&mut self, cntlid: u16, is_weighted: bool) {
-        let Some(host) = self.controllers.get_mut(index(cntlid)).and_then(Option::as_mut) else { return };
+    pub(super) fn weigh(&mut self, cntlid: u16, is_weighted: bool) {
+        let Some(host) = controller(&mut self.controllers, cntlid) else { return };
         host.arbiter = Arc::new(Arbiter::new(is_weighted, host.features.arbitration));
         self.of_identity.weigh(host.identity, cntlid, is_weighted);
     }
@@ -327,8 +314,7 @@ impl Hosts {
         host_id: [u8; 16],
         serial: u64,
     ) -> Result<Known, Refusal> {
-        let host = self.controllers.get(index(cntlid)).and_then(Option::as_ref);
-        let host = host.ok_or(Refusal::ConnectInvalid)?;
+        let host = self.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
         if (host.identity, host.host_id, host.serial) != (identity, host_id, serial) {
             return Err(Refusal::ConnectRefused);
         }
@@ -351,7 +337,7 @@ impl Hosts {
     pub(crate) fn queue_of(&self, cntlid: u16, qid: u16) -> Option<QueueKey> {
         #[cfg(test)]
         self.searches.set(self.searches.get() + 1);
-        let host = self.controllers.get(index(cntlid))?.as_ref()?;
+        let host = self.host(cntlid)?;
         let has_id = |queue: &Queue| queue.qid == qid && !matches!(queue.role, Role::Ended(_));
         host.queues.iter().copied().find(|key| self.queues.get(key).is_some_and(has_id))
     }
@@ -390,6 +376,11 @@ impl Hosts {
 
 fn index(cntlid: u16) -> usize {
     usize::from(cntlid).wrapping_sub(1)
+}
+
+/// A controller among all, while other parts of [`Hosts`] are borrowed.
+pub(super) fn controller(controllers: &mut [Option<Host>], cntlid: u16) -> Option<&mut Host> {
+    controllers.get_mut(index(cntlid))?.as_mut()
 }
 
 #[cfg(test)]

@@ -18,20 +18,14 @@
 //! are judged at the time of the call, never in the past. The worker carries out plain reads and writes
 //! alone. For everything else it calls the firmware under the SSD's lock.
 
-use super::pending::{Taken, Waiting};
-use super::read::Judged;
+use super::pace::Pace;
+use super::pending::{Pending, Taken, Waiting};
 use super::worker::Worker;
-use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
-use crate::controller::Ssd;
-use crate::hosts::Role;
-use crate::permission::Authorized;
-use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
-use crate::workers::Turn;
+use crate::request::Submission;
+use crate::workers::{Next, Place};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics;
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
 
@@ -46,22 +40,66 @@ const MOST_AHEAD: Span = Span::from_ms(1);
 /// by one.
 const BURST_SHARE: usize = 4;
 
+/// The commands that pend with a worker, and when it takes them.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    pending: Pending,
+    /// The list of commands that are taken at a time, reused.
+    burst: Vec<Taken>,
+    /// Time at which pending commands must be checked. Before that none can be taken.
+    at: Time,
+    /// The worker's place among the workers that have pending commands.
+    place: Place,
+    pace: Pace,
+}
+
+impl Backlog {
+    /// The backlog of a worker of this number.
+    pub(super) fn new(worker: usize) -> Self {
+        Self {
+            pending: Pending::default(),
+            burst: Vec::new(),
+            at: Time::NEVER,
+            place: Place::new(worker),
+            pace: Pace::REAL,
+        }
+    }
+
+    /// Time at which pending commands must be checked.
+    #[inline]
+    pub(super) fn at(&self) -> Time {
+        self.at
+    }
+
+    pub(super) fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+    }
+
+    /// Commands that pend.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+}
+
 impl Worker {
     /// Whether a command that arrives now has to pend, because of others or because the modelled firmware is
     /// busy.
     #[inline]
     pub(super) fn is_busy(&self, now: Time) -> bool {
-        let ftl = &self.shared.ftl;
-        !ftl.is_timeless() && (!self.pending.is_empty() || ftl.firmware_free() > now)
+        let ftl = self.shared.ftl();
+        !ftl.is_timeless() && (!self.backlog.pending.is_empty() || ftl.firmware_free() > now)
     }
 
     /// Makes a command pend. `false`: its queue is not a connected I/O queue.
     pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
-        if self.pending.is_empty() {
-            self.shared.workers.join(&mut self.place);
+        if self.backlog.pending.is_empty() {
+            self.shared.workers().join(&mut self.backlog.place);
         }
         let is_command = matches!(what, Waiting::Command(_));
-        let Some(is_first) = self.pending.push(&mut self.ports, queue, arrived, what) else { return false };
+        let Some(is_first) = self.backlog.pending.push(&mut self.ports, queue, arrived, what) else {
+            return false;
+        };
         if is_command {
             self.state().entered();
         }
@@ -76,16 +114,16 @@ impl Worker {
     /// them again.
     #[inline]
     pub(super) fn publish_pending(&mut self) {
-        let clients = self.pending.clients(self.index);
-        self.shared.workers.publish_pending(&mut self.place, clients);
-        self.pending_at = self.pending_wants();
+        let clients = self.backlog.pending.clients(self.shared.index());
+        self.shared.workers().publish_pending(&mut self.backlog.place, clients);
+        self.backlog.at = self.pending_wants();
     }
 
     /// Takes pending commands while the modelled firmware is free by `now`, or soon if a write with its
     /// data is next.
     #[inline]
     pub(super) fn dispatch_pending(&mut self, now: Time) {
-        if now < self.pending_at {
+        if now < self.backlog.at {
             return;
         }
         self.catch_up(now);
@@ -97,16 +135,16 @@ impl Worker {
     /// turn, this worker books a burst behind them. An overdue worker books as many as the others have had.
     /// So a worker whose calls come late or seldom is not passed over without end.
     fn catch_up(&mut self, now: Time) {
-        if self.shared.workers.is_only_one() {
+        if self.shared.workers().is_only_one() {
             return;
         }
         while self.pending_due().is_some_and(|at| at > now && at <= now + MOST_AHEAD) {
-            let turn = self.shared.workers.turn(&self.place);
-            if turn == Turn::Others {
+            let turn = self.shared.workers().turn(&self.backlog.place);
+            if turn == Next::Another {
                 return;
             }
             self.take(now, false);
-            if turn == Turn::Own {
+            if turn == Next::This {
                 return;
             }
         }
@@ -115,9 +153,9 @@ impl Worker {
     /// When the next command may be taken. `None`: this worker has none that it may take.
     #[inline]
     fn pending_due(&self) -> Option<Time> {
-        let is_write = self.pending.is_write_next(self.index, &self.ports)?;
-        let free = self.shared.ftl.firmware_free();
-        Some(if is_write { free.before(self.pace.ahead) } else { free })
+        let is_write = self.backlog.pending.is_write_next(self.shared.index(), &self.ports)?;
+        let free = self.shared.ftl().firmware_free();
+        Some(if is_write { free.before(self.backlog.pace.ahead) } else { free })
     }
 
     /// When this worker next has something to do for its pending commands. If another worker is next, that is
@@ -125,7 +163,7 @@ impl Worker {
     /// free earlier.
     #[inline]
     fn pending_wants(&self) -> Time {
-        if self.pending.is_empty() {
+        if self.backlog.pending.is_empty() {
             return Time::NEVER;
         }
         let own = self.pending_due().filter(|&at| at > self.now || self.is_next());
@@ -135,13 +173,13 @@ impl Worker {
     /// Whether this worker is the next to dispatch.
     #[inline]
     fn is_next(&self) -> bool {
-        self.shared.workers.is_next(&self.place)
+        self.shared.workers().is_next(&self.backlog.place)
     }
 
     /// Time at which this worker may go on although another one is next.
     #[inline]
     fn turn_is_over(&self) -> Time {
-        self.shared.ftl.firmware_free() + TURN
+        self.shared.ftl().firmware_free() + TURN
     }
 
     /// Takes the next commands. `false`: there is nothing to take yet, or another worker is next.
@@ -150,7 +188,7 @@ impl Worker {
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
             return false;
         }
-        self.take(now, self.shared.ftl.firmware_free() > now);
+        self.take(now, self.shared.ftl().firmware_free() > now);
         true
     }
 
@@ -158,7 +196,7 @@ impl Worker {
     /// of reads into this worker's cache once. `is_ahead`: the firmware is busy, so it takes only writes with
     /// their data.
     fn take(&mut self, now: Time, is_ahead: bool) {
-        let free = self.shared.ftl.firmware_free();
+        let free = self.shared.ftl().firmware_free();
         let mut burst = self.take_burst(is_ahead);
         // Commits may follow, and take long. Other workers must know this worker's pending commands before
         // that.
@@ -170,23 +208,24 @@ impl Worker {
             }));
         }
         burst.drain(..).for_each(|taken| self.dispatch_one(now, free, taken));
-        self.burst = burst;
+        self.backlog.burst = burst;
         self.book_judged(now);
     }
 
     /// Takes the commands of a burst out of their queues.
     fn take_burst(&mut self, is_ahead: bool) -> Vec<Taken> {
-        let most = if self.pending.shares_order() {
+        let most = if self.backlog.pending.shares_order() {
             1
         } else {
-            (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst)
+            (self.backlog.pending.len() / BURST_SHARE).clamp(1, self.backlog.pace.burst)
         };
-        let mut burst = std::mem::take(&mut self.burst);
+        let mut burst = std::mem::take(&mut self.backlog.burst);
         while burst.len() < most
-            && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))
-            && let Some(taken) = self.pending.pop(self.index, &mut self.ports)
+            && (!is_ahead
+                || self.backlog.pending.is_write_next(self.shared.index(), &self.ports) == Some(true))
+            && let Some(taken) = self.backlog.pending.pop(self.shared.index(), &mut self.ports)
         {
-            self.place.took();
+            self.backlog.place.took();
             burst.push(taken);
         }
         burst
@@ -195,7 +234,7 @@ impl Worker {
     /// Executes a command that was pending. `free`: when the firmware became free for it.
     fn dispatch_one(&mut self, now: Time, free: Time, Taken { queue, arrived, what }: Taken) {
         let sqe = match &what {
-            Waiting::Write(id) => return self.judged.push(Judged::write(arrived, *id)),
+            Waiting::Write(id) => return self.judged.add_write(arrived, *id),
             Waiting::Command(sqe) => sqe,
         };
         let reader = self.ports.get(queue).and_then(|port| port.reader);
@@ -225,7 +264,7 @@ impl Worker {
     pub(super) fn ask(&mut self, now: Time, start: Time, queue: QueueKey, sqe: &Sqe) -> bool {
         let Some(port) = self.ports.get(queue) else { return false };
         port.fetch();
-        let mut ssd = self.shared.lock(self.index);
+        let mut ssd = self.shared.lock();
         let is_known = ssd.take_command(now, start, queue, sqe);
         // Connect and Disconnect change the role of the queue.
         ssd.refresh(port);
@@ -240,7 +279,7 @@ impl Worker {
     /// Ends a queue after Disconnect. Commands that pend behind the Disconnect are refused; writes that were
     /// begun go on.
     fn drain(&mut self, now: Time, queue: QueueKey) {
-        for (arrived, what) in self.pending.remove(&mut self.ports, queue) {
+        for (arrived, what) in self.backlog.pending.remove(&mut self.ports, queue) {
             match what {
                 Waiting::Command(sqe) => self.hand_to_firmware(now, now, queue, &sqe),
                 Waiting::Write(id) => self.book_write(id, arrived),
@@ -251,7 +290,7 @@ impl Worker {
 
     /// Takes a pending command of this queue back, for an Abort.
     pub(super) fn take_back(&mut self, queue: QueueKey, cid: u16, abort: u32) {
-        let is_taken = self.pending.take_back(&mut self.ports, queue, cid);
+        let is_taken = self.backlog.pending.take_back(&mut self.ports, queue, cid);
         self.publish_pending();
         if is_taken {
             // The command's queue entry is free again.
@@ -260,7 +299,7 @@ impl Worker {
             }
             self.state().left();
         }
-        let mut ssd = self.shared.lock(self.index);
+        let mut ssd = self.shared.lock();
         if is_taken {
             ssd.refuse(CompletionPermit::issue(queue, cid), 0, Refusal::AbortRequested.into(), self.now);
         }
@@ -269,7 +308,7 @@ impl Worker {
 
     /// Drops the pending commands of a queue that is gone.
     pub(super) fn drop_pending(&mut self, queue: QueueKey) {
-        for (_, what) in self.pending.remove(&mut self.ports, queue) {
+        for (_, what) in self.backlog.pending.remove(&mut self.ports, queue) {
             match what {
                 Waiting::Command(_) => {
                     self.state().forfeit();
@@ -279,98 +318,6 @@ impl Worker {
             }
         }
         self.publish_pending();
-    }
-}
-
-impl Ssd {
-    /// The firmware takes a command, at `start` of the modelled time. `false`: it does not know the queue.
-    pub(crate) fn take_command(&mut self, now: Time, start: Time, key: QueueKey, sqe: &Sqe) -> bool {
-        let Some(role) = self.hosts.queue(key).map(|queue| queue.role) else { return false };
-        let permit = self.issue(key, sqe.cid.get());
-        let is_io = matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE;
-        if !self.has_room() || is_io && self.table.is_recovering() {
-            self.refuse(permit, 0, Refusal::NotReady.into(), now);
-            return true;
-        }
-        match role {
-            Role::Io(_, identity) if is_io => {
-                self.submit_io(now, start, permit, Submission { identity, sqe });
-                let busy = self.ftl().firmware_free().since(start);
-                self.smart_mut().add_busy(busy);
-            }
-            Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
-                self.submit_admin(now, permit, cntlid, sqe);
-            }
-            Role::Fresh | Role::Unproven(_) | Role::Admin(_) | Role::Io(..)
-                if sqe.opcode == fabrics::OPCODE =>
-            {
-                self.submit_fabrics(now, permit, role, sqe);
-            }
-            Role::Unproven(_) => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
-            Role::Fresh | Role::Connecting | Role::Ended(_) | Role::Admin(_) | Role::Io(..) => {
-                self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-            }
-        }
-        true
-    }
-
-    /// The host has more commands under way than the queue has entries.
-    pub(crate) fn refuse_overrun(&mut self, now: Time, key: QueueKey, cid: u16) {
-        if self.hosts.queue(key).is_none() {
-            self.smart_mut().stats_mut().late_capsules += 1;
-            return;
-        }
-        let permit = self.issue(key, cid);
-        self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-    }
-
-    pub(crate) fn submit_io(
-        &mut self,
-        now: Time,
-        start: Time,
-        permit: CompletionPermit,
-        submission: Submission<'_>,
-    ) {
-        let sqe = submission.sqe;
-        // The firmware's time is spent on refused commands too.
-        let accepted = if sqe.opcode == io::READ {
-            self.ftl().accept_read(start)
-        } else {
-            self.ftl().accept_write(start)
-        };
-        match sqe.opcode {
-            io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
-                Ok(()) => self.flush(Accepted { now, at: accepted, permit }, submission.identity),
-                Err(refused) => self.refuse(permit, 0, refused, accepted),
-            },
-            io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {
-                self.submit_request(Accepted { now, at: accepted, permit }, submission);
-            }
-            io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, submission),
-            _ => self.refuse(permit, 0, Refusal::InvalidOpcode.into(), accepted),
-        }
-    }
-
-    /// Begins a request that the permission table has allowed.
-    pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
-        let Accepted { now, at: accepted, permit } = command;
-        match request.get().verb {
-            Verb::Read | Verb::Compare if self.refuses_unwritten(permit.queue(), &request) => {
-                let vid = request.get().address.vid.get();
-                self.leave(now, request);
-                self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
-            }
-            Verb::Read => self.begin_read(Accepted { now, at: accepted, permit }, request),
-            Verb::Write => self.begin_write(Accepted { now, at: accepted, permit }, identity, request),
-            Verb::Compare => self.begin_compare(accepted, permit, request),
-            Verb::Trim => self.trim(Accepted { now, at: accepted, permit }, vec![request]),
-        }
-    }
-
-    /// Ends a request, which a fence may have waited for.
-    pub(crate) fn leave(&mut self, now: Time, request: Authorized<Request>) {
-        self.table.leave(request);
-        self.complete_fences(now);
     }
 }
 

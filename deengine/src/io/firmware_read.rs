@@ -45,7 +45,7 @@ impl Ssd {
                 Extent::WrongKey => wrong = true,
                 Extent::StaleGeneration => {
                     zeros += 1;
-                    self.smart_mut().stats_mut().stale_generation_reads += 1;
+                    self.smart_mut().count_stale_generation();
                 }
             }
         }
@@ -55,7 +55,7 @@ impl Ssd {
             self.leave(now, request);
             return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
         }
-        self.smart_mut().stats_mut().unmapped_reads += u64::from(zeros);
+        self.smart_mut().count_unmapped(zeros);
         let done_at = self.ftl().read_time(accepted, &self.commands.lists.touched, zeros);
         let id = self.start(permit, vid.get(), done_at, Work::Read(request));
         for (index, extent) in (0u32..).zip(&extents) {
@@ -99,8 +99,7 @@ impl Ssd {
             self.refuse(permit, address.vid.get(), refused, done_at.max(now));
         } else {
             self.count(&request);
-            self.smart_mut().stats_mut().reads += 1;
-            self.smart_mut().stats_mut().blocks_read += u64::from(blocks);
+            self.smart_mut().count_read(blocks);
             self.complete(permit, OK, done_at, pushed_bytes);
         }
         self.leave(now, request);

@@ -2,7 +2,7 @@
 //! The SSD that its workers share, and its lock.
 
 use crate::controller::Ssd;
-use crate::workers::WorkerSet;
+use crate::workers::{WorkerSet, WorkerState};
 use gnstor_base::controller::{Outcome, TransferId};
 use gnstor_base::lock::spin_then_sleep;
 use gnstor_base::time::Time;
@@ -13,10 +13,18 @@ use std::sync::Arc;
 
 /// State that the workers of an SSD share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) ssd: Mutex<Ssd>,
-    pub(super) workers: Arc<WorkerSet>,
-    pub(super) ftl: Arc<Ftl>,
+struct Shared {
+    ssd: Mutex<Ssd>,
+    workers: Arc<WorkerSet>,
+    ftl: Arc<Ftl>,
+}
+
+/// One worker's access to the state that all workers of its SSD share.
+#[derive(Debug)]
+pub(super) struct Handle {
+    shared: Arc<Shared>,
+    /// Number of the worker.
+    index: usize,
 }
 
 /// The SSD behind its workers, locked.
@@ -55,27 +63,63 @@ impl Drop for SsdGuard<'_> {
 /// Number of times that a worker tries the lock before it sleeps. The lock is held for a microsecond or two.
 const TRIES: u32 = 200;
 
-impl Shared {
-    /// Worker `by` takes the lock.
-    pub(super) fn lock(&self, by: usize) -> SsdGuard<'_> {
-        SsdGuard { ssd: spin_then_sleep(&self.ssd, TRIES, 1), workers: &self.workers, by }
+impl Handle {
+    /// Handles for so many workers.
+    pub(super) fn of_all(ssd: Ssd, workers: Arc<WorkerSet>, count: usize) -> impl Iterator<Item = Self> {
+        let ftl = ssd.share_ftl();
+        let shared = Arc::new(Shared { ssd: Mutex::new(ssd), workers, ftl });
+        (0..count).map(move |index| Self { shared: Arc::clone(&shared), index })
+    }
+
+    /// The handle of the first worker.
+    #[cfg(test)]
+    pub(super) fn of_first(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), index: 0 }
+    }
+
+    #[inline]
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline]
+    pub(super) fn workers(&self) -> &WorkerSet {
+        &self.shared.workers
+    }
+
+    /// What this worker shows to others.
+    #[inline]
+    pub(super) fn state(&self) -> &WorkerState {
+        self.shared.workers.state(self.index)
+    }
+
+    #[inline]
+    pub(super) fn ftl(&self) -> &Ftl {
+        &self.shared.ftl
+    }
+
+    /// The worker takes the lock.
+    pub(super) fn lock(&self) -> SsdGuard<'_> {
+        let Shared { ssd, workers, .. } = &*self.shared;
+        SsdGuard { ssd: spin_then_sleep(ssd, TRIES, 1), workers, by: self.index }
     }
 
     /// The transfer of a command that the firmware carries out has ended. If it brought a message of a proof,
     /// this is judged without the lock.
-    pub(super) fn end_transfer(&self, by: usize, now: Time, (transfer, outcome): (TransferId, Outcome)) {
-        let mut ssd = self.lock(by);
+    pub(super) fn end_transfer(&self, now: Time, (transfer, outcome): (TransferId, Outcome)) {
+        let mut ssd = self.lock();
         ssd.transferred(now, transfer, outcome);
         while let Some(said) = ssd.next_said() {
             drop(ssd);
             let judged = said.judge();
-            ssd = self.lock(by);
+            ssd = self.lock();
             ssd.finish_judged(now, judged);
         }
     }
 
     /// `None` if another worker has the lock.
-    pub(super) fn try_lock(&self, by: usize) -> Option<SsdGuard<'_>> {
-        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers, by })
+    pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
+        let Shared { ssd, workers, .. } = &*self.shared;
+        Some(SsdGuard { ssd: ssd.try_lock()?, workers, by: self.index })
     }
 }

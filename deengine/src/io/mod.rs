@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The I/O path: workers, and the stages of their commands.
 
-mod commit;
 mod compare;
 mod delay;
 pub(crate) mod dispatch;
 mod effects;
+mod firmware;
 mod firmware_read;
+mod firmware_write;
 mod flush;
 mod guard;
+mod judged;
 mod pace;
 mod pending;
 mod port;
 mod read;
 mod rings;
+mod rules_copy;
 mod starve;
 pub(crate) mod state;
 pub(crate) mod trim;

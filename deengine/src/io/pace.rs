@@ -25,6 +25,6 @@ impl Pace {
 impl Worker {
     /// Commands are taken at this pace from now on. A worker begins with [`Pace::REAL`].
     pub fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
+        self.backlog.set_pace(pace);
     }
 }

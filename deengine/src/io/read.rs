@@ -2,18 +2,19 @@
 //! Reads. A worker alone serves blocks in memory and unmapped blocks, with one slot, one answer and no lock.
 //! The firmware serves all other reads.
 
+use super::judged::Found;
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
 use crate::commands::OK;
 use crate::controller::refusal_of;
+use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
-use gnstor_base::region::LocalRef;
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_flash::Ppa;
-use gnstor_ftl::Extent;
-use gnstor_proto::nvme::Cqe;
+use gnstor_ftl::{Batch, Extent};
+use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
 use gnstor_proto::status::Refusal;
 
 /// A read under way.
@@ -48,36 +49,51 @@ impl Pages {
 }
 
 impl Read {
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.pages.as_slice().len() + self.unmapped as usize
     }
-}
 
-/// A command that the worker carries out alone, and that waits only for the modelled firmware's time.
-#[derive(Debug)]
-pub(super) struct Judged {
-    arrived: Time,
-    what: What,
-}
+    pub(super) fn pages(&self) -> &[Ppa] {
+        self.pages.as_slice()
+    }
 
-impl Judged {
-    pub(super) fn write(arrived: Time, id: u32) -> Self {
-        Self { arrived, what: What::Write(id) }
+    pub(super) fn unmapped(&self) -> u32 {
+        self.unmapped
+    }
+
+    pub(super) fn done_at(&self) -> Time {
+        self.done_at
+    }
+
+    /// The model has the data at the host at `done_at`.
+    pub(super) fn book(&mut self, done_at: Time) {
+        self.done_at = done_at;
     }
 }
 
+/// The reads of one worker.
 #[derive(Debug)]
-enum What {
-    Read(Read),
-    /// A write, by its number.
-    Write(u32),
+pub(super) struct Reads {
+    slots: Slab<Read>,
+    /// Sum of a block of zeros.
+    zero_sum: u32,
+    batch: Batch,
+}
+
+impl Reads {
+    pub(super) fn new(zero_sum: u32) -> Self {
+        Self { slots: Slab::marked(), zero_sum, batch: Batch::default() }
+    }
+
+    /// Ends the transfers of a read. `None`: no read has this number.
+    #[inline]
+    pub(super) fn end(&mut self, transfer: TransferId) -> Option<Read> {
+        self.slots.remove(transfer.0)
+    }
 }
 
 /// A read is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Read>>() <= 128);
-
-/// The data of a block: its page, its place in memory, its sum.
-pub(super) type Found = (Option<Ppa>, LocalRef, u32);
 
 impl Worker {
     /// Adds the read to the judged commands, if the worker may serve it alone. `false`: nothing has
@@ -90,12 +106,12 @@ impl Worker {
         queue: QueueKey,
         submission: Submission<'_>,
     ) -> bool {
-        let workers = &self.shared.workers;
-        if !self.shared.ftl.is_in_memory() || self.rules.is_recovering() {
+        let workers = self.shared.workers();
+        if !self.shared.ftl().is_in_memory() || self.rules.is_recovering() {
             return false;
         }
         let Ok(request) = Request::parse(&submission) else { return false };
-        if !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
+        if !self.reads.slots.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, workers.lease_end(), submission.identity, request) else {
@@ -104,7 +120,7 @@ impl Worker {
         if self.rules.is_limited(&request) {
             return false;
         }
-        if !workers.enter(self.index, request.slot(), self.version) {
+        if !workers.enter(self.shared.index(), request.slot(), self.rules.version()) {
             return false;
         }
         let slot = request.slot();
@@ -119,67 +135,19 @@ impl Worker {
         let command = Some((CompletionPermit::issue(queue, submission.sqe.cid.get()), request));
         // `book` sets the time.
         let read = Read { command, pages, done_at: Time::NEVER, unmapped };
-        self.judged.push(Judged { arrived, what: What::Read(read) });
+        self.judged.add_read(arrived, read);
         true
     }
 
-    /// Books the judged commands with the modelled firmware, one after the other.
-    #[inline]
-    pub(super) fn book_judged(&mut self, now: Time) {
-        if self.judged.is_empty() {
-            return;
+    /// Asks for the map's entries and the pages' records that the reads among these will look for.
+    pub(super) fn announce_reads<'a>(&mut self, commands: impl Iterator<Item = &'a Sqe>) {
+        let blocks = commands
+            .filter(|sqe| sqe.opcode == nvme::io::READ)
+            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
+        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
+        while blocks.peek().is_some() {
+            self.shared.ftl().announce(blocks.by_ref(), &mut self.reads.batch);
         }
-        let mut judged = std::mem::take(&mut self.judged);
-        self.book(&mut judged);
-        let mut found = std::mem::take(&mut self.found);
-        let mut blocks = found.drain(..);
-        for Judged { what, .. } in judged.drain(..) {
-            match what {
-                What::Write(id) => self.go_on(id),
-                // The response needs no second check of the rules: the data was current while the lease ran
-                // (protocol rule 2).
-                What::Read(read) if self.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
-                What::Read(read) => {
-                    blocks.by_ref().take(read.blocks()).for_each(drop);
-                    self.refuse_read(now, read, Refusal::NotServing);
-                }
-            }
-        }
-        drop(blocks);
-        (self.found, self.judged) = (found, judged);
-    }
-
-    /// Books all of these commands in one hold of the model's lock.
-    #[inline]
-    fn book(&mut self, judged: &mut [Judged]) {
-        let mut bookings = self.shared.ftl.bookings();
-        if judged.len() > 1 {
-            let pages = judged.iter().flat_map(|Judged { what, .. }| match what {
-                What::Read(read) => read.pages.as_slice(),
-                What::Write(_) => &[],
-            });
-            pages.for_each(|&page| bookings.announce(page));
-        }
-        let mut busy = Span::ZERO;
-        for Judged { arrived, what } in judged {
-            let booked = match what {
-                What::Read(read) => bookings.read(*arrived, read.pages.as_slice(), read.unmapped),
-                What::Write(_) => bookings.write(*arrived),
-            };
-            match what {
-                What::Read(read) => read.done_at = booked.done,
-                What::Write(id) => self.writes.accept(*id, booked.done),
-            }
-            busy = busy + booked.busy;
-        }
-        drop(bookings);
-        self.state().add_busy(busy);
-    }
-
-    /// Books a write with the modelled firmware.
-    pub(super) fn book_write(&mut self, id: u32, arrived: Time) {
-        self.judged.push(Judged::write(arrived, id));
-        self.book_judged(self.now);
     }
 
     /// Finds the data of all blocks and appends it to `found`. Returns their pages, and the number of
@@ -187,13 +155,13 @@ impl Worker {
     #[inline]
     fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
-        let mut all = std::mem::take(&mut self.found);
+        let mut all = self.judged.take_found();
         let before = all.len();
         all.extend((0..blocks).map_while(|index| self.find(request, first + index)));
         let found = &all[before..];
         let mapped = || found.iter().filter_map(|(page, ..)| *page);
         let pages = if found.len() != blocks as usize {
-            mapped().for_each(|page| self.shared.ftl.unpin(page));
+            mapped().for_each(|page| self.shared.ftl().unpin(page));
             None
         } else if blocks == 1 {
             let page = mapped().next();
@@ -206,24 +174,24 @@ impl Worker {
         if pages.is_none() {
             all.truncate(before);
         }
-        self.found = all;
+        self.judged.keep_found(all);
         pages
     }
 
     /// Sends the blocks and the response.
     #[inline]
-    fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+    pub(super) fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
         let Some((permit, request)) = &read.command else { return };
         let (queue, cid, first) = (permit.queue(), permit.cid(), *request.get());
         let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
         let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
         cqe.set_status_word(OK.status.0);
         let reply = Reply { cqe, at: read.done_at };
-        let transfer = TransferId(self.reads.insert(read));
+        let transfer = TransferId(self.reads.slots.insert(read));
         for (index, (_, local, sum)) in (0..first.blocks).zip(blocks) {
             let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
             let remote = first.remote_of(index);
-            self.effects.push_back(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
+            self.outbox.push(Effect::Push { transfer, queue, remote, local, sum: Some(sum), role });
         }
     }
 
@@ -231,7 +199,7 @@ impl Worker {
     /// block.
     #[inline]
     fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
-        let ftl = &self.shared.ftl;
+        let ftl = self.shared.ftl();
         match ftl.extent(request.get().address.vid, request.generation(), vba) {
             Extent::Page(page, sum) => {
                 // A fetch may draw a fault, so only the SSD fetches pages that may fail.
@@ -241,7 +209,7 @@ impl Worker {
                 ftl.unpin(page);
                 None
             }
-            Extent::Unmapped => Some((None, ftl.zero_page(), self.zero_sum)),
+            Extent::Unmapped => Some((None, ftl.zero_page(), self.reads.zero_sum)),
             Extent::StaleGeneration | Extent::WrongKey => None,
         }
     }
@@ -265,18 +233,18 @@ impl Worker {
         self.leave(now, &request);
     }
 
-    fn refuse_read(&mut self, now: Time, mut read: Read, refusal: Refusal) {
+    pub(super) fn refuse_read(&mut self, now: Time, mut read: Read, refusal: Refusal) {
         self.refresh();
         self.let_go(&read);
         let Some((permit, request)) = read.command.take() else { return };
         let vid = request.get().address.vid.get();
-        self.shared.lock(self.index).refuse(permit, vid, refusal.into(), read.done_at.max(now));
+        self.shared.lock().refuse(permit, vid, refusal.into(), read.done_at.max(now));
         self.leave(now, &request);
     }
 
     #[inline]
     fn let_go(&self, read: &Read) {
-        read.pages.as_slice().iter().for_each(|page| self.shared.ftl.unpin(*page));
+        read.pages.as_slice().iter().for_each(|page| self.shared.ftl().unpin(*page));
         self.state().left();
     }
 
@@ -285,8 +253,8 @@ impl Worker {
     pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.state().in_flight(request.slot()).leave(is_current);
-        if self.shared.workers.is_fencing() {
-            self.shared.lock(self.index).complete_fences(now);
+        if self.shared.workers().is_fencing() {
+            self.shared.lock().complete_fences(now);
         }
     }
 
@@ -304,7 +272,7 @@ impl Worker {
 
     /// The reads and writes under way.
     fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
-        self.reads.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
+        self.reads.slots.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
     }
 
     /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
@@ -317,35 +285,6 @@ impl Worker {
         queues.sort_unstable();
         queues.dedup();
         queues
-    }
-
-    /// The next effect of the worker's own.
-    pub(super) fn pop_own(&mut self) -> Option<Effect> {
-        loop {
-            let mut effect = self.effects.pop_front()?;
-            let (Effect::Pull { queue, .. }
-            | Effect::Push { queue, .. }
-            | Effect::Complete { queue, .. }
-            | Effect::Admitted { queue, .. }
-            | Effect::Close { queue }) = &mut effect
-            else {
-                return Some(effect);
-            };
-            if let Some(port) = self.ports.get(*queue) {
-                *queue = port.key;
-                return Some(effect);
-            }
-            // The queue went before the engine took the effect.
-            if let Effect::Pull { transfer, .. } = effect {
-                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
-                continue;
-            }
-            if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
-                && let Some(read) = self.reads.remove(transfer.0)
-            {
-                self.end_read(self.now, read, Outcome::ConnectionLost);
-            }
-        }
     }
 
     /// Forfeits all permits: no command gets a completion any more.

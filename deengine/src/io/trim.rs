@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Write Zeroes and Dataset Management: blocks that are unmapped.
 
-use super::commit::target;
 use super::waiting::without_room;
+use super::write::target;
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::{OK, TransferKind, Work};
@@ -72,7 +72,7 @@ impl Ssd {
         }
         requests.into_iter().for_each(|request| self.table.leave(request));
         self.complete_fences(now);
-        self.smart_mut().stats_mut().writes += 1;
+        self.smart_mut().count_trim();
         self.complete(permit, OK, at, 0);
     }
 
@@ -102,13 +102,12 @@ impl Ssd {
                     return self.refuse(permit, vid, without_room(error).into(), accepted.max(now));
                 }
             };
-            self.smart_mut().stats_mut().blocks_trimmed += u64::from(trimmed.mapped);
-            self.smart_mut().stats_mut().old_stamps += u64::from(trimmed.overtaken);
+            self.smart_mut().count_trimmed(trimmed.mapped.into(), trimmed.overtaken);
             let done = requests.pop().expect("just looked at");
             self.count(&done);
             self.leave(now, done);
         }
-        self.smart_mut().stats_mut().writes += 1;
+        self.smart_mut().count_trim();
         if fua {
             self.make_durable(now, permit, vid, accepted);
         } else {

@@ -14,57 +14,39 @@
 //! it asks of the [`Ssd`] under its lock. So every rule is written once, and the worker's own path only
 //! ever says yes.
 
-use super::dispatch::is_plain;
-use super::guard::{Shared, SsdGuard};
-use super::pace::Pace;
-use super::pending::{Pending, Taken, Waiting};
+use super::dispatch::{Backlog, is_plain};
+use super::effects::Outbox;
+use super::guard::{Handle, SsdGuard};
+use super::judged::JudgedCommands;
+use super::pending::Waiting;
 use super::port::{Port, Ports};
-use super::read::{Found, Judged, Read};
+use super::read::Reads;
+use super::rules_copy::RulesCopy;
 use super::write::Writes;
 use crate::controller::Ssd;
-use crate::io::state::slab::{MARK, OTHER_MARK, Slab};
-use crate::permission::Rules;
+use crate::io::state::slab::{MARK, OTHER_MARK};
 use crate::request::Submission;
-use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
+use crate::workers::{MAX_WORKERS, WorkerSet, WorkerState};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
-use gnstor_ftl::Batch;
 use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
-use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use gnstor_proto::nvme::{self, Cqe, Sqe};
 use std::sync::Arc;
 
 /// One worker of an SSD. It is aligned, so that two workers share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Worker {
-    pub(super) shared: Arc<Shared>,
-    pub(super) index: usize,
-    pub(super) rules: Arc<Rules>,
-    /// The version of `rules`.
-    pub(super) version: u64,
+    pub(super) shared: Handle,
+    pub(super) rules: RulesCopy,
     pub(super) ports: Ports,
-    pub(super) reads: Slab<Read>,
+    pub(super) reads: Reads,
     pub(super) writes: Writes,
-    /// Commands that pend, and the list of commands that are taken at a time.
-    pub(super) pending: Pending,
-    pub(super) burst: Vec<Taken>,
-    /// Time at which pending commands must be checked. Before that none can be taken.
-    pub(super) pending_at: Time,
-    pub(super) place: Place,
-    /// Commands that may go the worker's own path and wait for the model.
-    pub(super) judged: Vec<Judged>,
-    /// The data of the reads among those.
-    pub(super) found: Vec<Found>,
-    /// Effects of the worker itself, not yet taken.
-    pub(super) effects: VecDeque<Effect>,
-    /// Notes of the firmware, not yet taken.
-    pub(super) mail: VecDeque<Note>,
-    pub(super) batch: Batch,
-    pub(super) zero_sum: u32,
-    pub(super) pace: Pace,
+    pub(super) judged: JudgedCommands,
+    pub(super) backlog: Backlog,
+    pub(super) outbox: Outbox,
+    /// Time of the latest call.
     pub(super) now: Time,
 }
 
@@ -76,32 +58,24 @@ impl Ssd {
         let workers = Arc::new(WorkerSet::new(count));
         self.share(Arc::clone(&workers));
         self.commands.share(count);
-        let (ftl, rules, zero_sum) =
-            (self.share_ftl(), Arc::clone(self.table.rules()), self.commands.lists.zero_sum);
-        let shared = Arc::new(Shared { ssd: Mutex::new(self), workers, ftl });
-        let worker = |index| Worker {
-            shared: Arc::clone(&shared),
-            index,
-            rules: Arc::clone(&rules),
-            version: shared.workers.version(),
-            ports: Ports::new(index),
-            reads: Slab::marked(),
-            writes: Writes::beside(count),
-            pending: Pending::default(),
-            burst: Vec::new(),
-            pending_at: Time::NEVER,
-            place: Place::new(index),
-            judged: Vec::new(),
-            found: Vec::new(),
-            effects: VecDeque::new(),
-            mail: VecDeque::new(),
-            batch: Batch::default(),
-            zero_sum,
-            pace: Pace::REAL,
-            now: Time::ZERO,
+        let (rules, zero_sum) = (Arc::clone(self.table.rules()), self.commands.lists.zero_sum);
+        let version = workers.version();
+        let worker = |shared: Handle| {
+            let index = shared.index();
+            Worker {
+                shared,
+                rules: RulesCopy::new(&rules, version),
+                ports: Ports::new(index),
+                reads: Reads::new(zero_sum),
+                writes: Writes::beside(count),
+                judged: JudgedCommands::default(),
+                backlog: Backlog::new(index),
+                outbox: Outbox::default(),
+                now: Time::ZERO,
+            }
         };
-        let workers = (0..count).map(worker).collect();
-        drop(shared.lock(0));
+        let workers: Vec<Worker> = Handle::of_all(self, workers, count).map(worker).collect();
+        drop(workers[0].ssd());
         workers
     }
 
@@ -118,7 +92,7 @@ impl Worker {
     /// Locks the SSD, for work other than I/O. Meanwhile the other workers go on with reads, and everything
     /// else waits.
     pub fn ssd(&self) -> SsdGuard<'_> {
-        self.shared.lock(self.index)
+        self.shared.lock()
     }
 
     /// From here on each note that the firmware, or another worker, leaves for this worker calls `wake`: its
@@ -130,13 +104,13 @@ impl Worker {
     /// Frames that this worker has taken for a client whose data is under way.
     #[cfg(test)]
     pub(crate) fn share_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
-        self.writes.shares.held(client)
+        self.writes.frames_of(client)
     }
 
     /// `None` if another worker has the lock.
     #[cfg(test)]
     pub(crate) fn try_ssd(&self) -> Option<SsdGuard<'_>> {
-        self.shared.try_lock(self.index)
+        self.shared.try_lock()
     }
 
     /// The memory that transfers touch, to be registered with the mover.
@@ -166,21 +140,10 @@ impl Worker {
         }
     }
 
-    /// Asks for the map's entries and the pages' records that the reads among these will look for.
-    pub(super) fn announce_reads<'a>(&mut self, commands: impl Iterator<Item = &'a Sqe>) {
-        let blocks = commands
-            .filter(|sqe| sqe.opcode == nvme::io::READ)
-            .filter_map(|sqe| ReadWrite::decode(sqe).slba.unpack());
-        let mut blocks = blocks.map(|address| (address.vid, address.vba)).peekable();
-        while blocks.peek().is_some() {
-            self.shared.ftl.announce(blocks.by_ref(), &mut self.batch);
-        }
-    }
-
     /// Commands that pend with this worker.
     #[cfg(test)]
     pub(crate) fn pending(&self) -> usize {
-        self.pending.len()
+        self.backlog.len()
     }
 
     /// As at the end of a transport step: commits the writes that have arrived.
@@ -192,10 +155,10 @@ impl Worker {
     /// A function that commits the writes which all workers of this SSD have submitted.
     #[cfg(test)]
     pub(crate) fn committer(&self) -> impl Fn(Time) + Send + use<> {
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared.of_first();
         move |now| {
-            if let Some(commits) = shared.ftl.try_commits() {
-                shared.commit_submitted(0, now, commits);
+            if let Some(commits) = shared.ftl().try_commits() {
+                shared.commit_submitted(now, commits);
             }
         }
     }
@@ -207,32 +170,32 @@ impl Worker {
     }
 
     pub(super) fn state(&self) -> &WorkerState {
-        self.shared.workers.state(self.index)
+        self.shared.state()
     }
 
     /// Whether the serving lease runs at this time.
     #[inline]
     pub(super) fn serves(&self, at: Time) -> bool {
-        self.shared.workers.serves(at)
+        self.shared.workers().serves(at)
     }
 
     /// Fetches the rules again if they have changed.
     #[inline]
     pub(super) fn refresh(&mut self) {
-        if self.shared.workers.version() != self.version {
+        if self.shared.workers().version() != self.rules.version() {
             self.fetch_rules();
         }
     }
 
     #[cold]
     fn fetch_rules(&mut self) {
-        let mut ssd = self.shared.lock(self.index);
+        let mut ssd = self.shared.lock();
         // The version does not change while the lock is held.
-        let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.workers.version());
+        let rules = RulesCopy::new(ssd.table.rules(), self.shared.workers().version());
         self.ports.iter_mut().for_each(|port| ssd.refresh(port));
         drop(ssd);
-        self.shared.workers.state(self.index).adopt_rules(self.rules.changed(&rules), version);
-        (self.rules, self.version) = (rules, version);
+        self.shared.state().adopt_rules(self.rules.changed(&rules), rules.version());
+        self.rules = rules;
         // A fence may wait for writes that wait for room: they are judged at once.
         self.writes.try_again();
     }
@@ -243,7 +206,7 @@ impl Controller for Worker {
         self.now = now;
         let entries = request.hsqsize_z.get().saturating_add(1);
         let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
-        let opened = self.shared.lock(self.index).open_queue(now, name, request);
+        let opened = self.shared.lock().open_queue(now, name, request);
         if opened.is_err() {
             self.ports.close(name);
         }
@@ -254,7 +217,7 @@ impl Controller for Worker {
         self.now = now;
         let Some(name) = self.ports.called(key).map(|port| port.name) else { return };
         self.end(name);
-        self.shared.lock(self.index).close_queue(now, name);
+        self.shared.lock().close_queue(now, name);
     }
 
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
@@ -266,7 +229,7 @@ impl Controller for Worker {
         let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });
         if !fits {
             port.fetch();
-            return self.shared.lock(self.index).refuse_overrun(now, name, sqe.cid.get());
+            return self.shared.lock().refuse_overrun(now, name, sqe.cid.get());
         }
         if is_connected {
             self.take_outcomes(now);
@@ -285,7 +248,7 @@ impl Controller for Worker {
             return self.book_judged(now);
         }
         if !self.ask(now, now, name, sqe) {
-            self.shared.lock(self.index).count_late_capsule();
+            self.shared.lock().count_late_capsule();
         }
     }
 
@@ -296,7 +259,7 @@ impl Controller for Worker {
     }
 
     fn own_memory(&self) -> Vec<Arc<HostRegion>> {
-        self.shared.ftl.own_memory()
+        self.shared.ftl().own_memory()
     }
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
@@ -305,11 +268,11 @@ impl Controller for Worker {
             return self.end_pull(now, transfer, outcome);
         }
         if transfer.0 & MARK == 0 {
-            return self.shared.end_transfer(self.index, now, (transfer, outcome));
+            return self.shared.end_transfer(now, (transfer, outcome));
         }
-        match self.reads.remove(transfer.0) {
+        match self.reads.end(transfer) {
             Some(read) => self.end_read(now, read, outcome),
-            None => self.shared.lock(self.index).smart_mut().stats_mut().unknown_transfers += 1,
+            None => self.shared.lock().smart_mut().count_unknown_transfer(),
         }
     }
 
@@ -329,23 +292,23 @@ impl Controller for Worker {
 
     fn step(&mut self, now: Time) {
         self.now = now;
-        self.shared.workers.saw(now);
+        self.shared.workers().saw(now);
         self.refresh();
         // Writes that the modelled firmware takes now have their data. They are committed together with all
         // others that have arrived.
         self.dispatch_pending(now);
         self.commit_arrived(now);
-        let workers = &self.shared.workers;
+        let workers = self.shared.workers();
         // A worker that commits meanwhile also runs the maintenance.
         if workers.is_maintenance_due(now)
             && !workers.is_committing()
-            && let Some(mut commits) = self.shared.ftl.try_commits()
+            && let Some(mut commits) = self.shared.ftl().try_commits()
         {
             workers.maintain_at(commits.maintain(now));
             workers.note_change();
         }
         if workers.is_to_look(now)
-            && let Some(mut ssd) = self.shared.try_lock(self.index)
+            && let Some(mut ssd) = self.shared.try_lock()
         {
             workers.looked();
             ssd.watch_flash(now);
@@ -353,41 +316,28 @@ impl Controller for Worker {
         }
         // The worker that holds the lock does this maintenance, or sets the time for it.
         if now >= workers.alarm()
-            && let Some(mut ssd) = self.shared.try_lock(self.index)
+            && let Some(mut ssd) = self.shared.try_lock()
         {
             ssd.step(now);
         }
     }
 
     fn resumed(&mut self, now: Time) {
-        self.shared.lock(self.index).hosts.resumed(now);
+        self.shared.lock().hosts.resumed(now);
     }
 
     fn next_event(&self) -> Option<Time> {
         let writes = self.writes.wants().unwrap_or(Time::NEVER);
-        if writes <= self.now || !self.mail.is_empty() || self.state().has_mail() {
+        if writes <= self.now || self.outbox.has_mail() || self.state().has_mail() {
             return Some(self.now);
         }
-        let workers = &self.shared.workers;
-        Some(workers.next(self.index).min(self.pending_at).min(writes)).filter(|&at| at != Time::NEVER)
+        let workers = self.shared.workers();
+        Some(workers.next(self.shared.index()).min(self.backlog.at()).min(writes))
+            .filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {
-        loop {
-            if self.mail.is_empty() && self.state().has_mail() {
-                self.shared.workers.state(self.index).take_mail(&mut self.mail);
-            }
-            match self.mail.pop_front() {
-                Some(Note::Effect(effect)) => {
-                    if let Some(effect) = self.translate(effect) {
-                        return Some(effect);
-                    }
-                }
-                Some(Note::CloseOlder(slot)) => self.close_older(slot),
-                Some(Note::TakeBack { queue, cid, command }) => self.take_back(queue, cid, command),
-                None => return self.pop_own(),
-            }
-        }
+        self.next_effect()
     }
 }
 

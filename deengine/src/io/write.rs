@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The life of a write, first part: from the command to its data in frames. The second part is
-//! [`super::commit`].
+//! [`commit`].
 //!
 //! ```text
 //!                                                                                        lock
@@ -18,26 +18,24 @@
 //! the version of the rules has changed by then. So writes judged by the version found under the lock are
 //! committed before any sweep or fence. Other writes are judged again.
 //!
-//! If a worker may not begin a write alone, the [`Ssd`] carries it out: `begin_write`, then `finish_write`.
-//! There the write waits for frames, and for collection.
+//! If a worker may not begin a write alone, the firmware carries it out: first
+//! [`super::firmware_write`], then `finish_write`. There the write waits for frames, and for collection.
+
+mod commit;
 
 use super::pending::Waiting;
-use super::read::{Command, Judged};
+use super::read::Command;
 use super::worker::Worker;
-use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::shares::Shares;
-use crate::commands::{TransferKind, Work, WriteEnd};
-use crate::controller::Ssd;
 use crate::controller::refusal_of;
 use crate::io::state::slab::Slab;
-use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use crate::workers::combining::CommitOutcome;
+pub(super) use commit::target;
 use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::NewBlock;
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
@@ -48,29 +46,30 @@ const MOST_WAITING: usize = 256;
 /// How long a write for which there was no room waits before it is tried again, also on a full disk.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
 const FULL_PAUSE: Span = Span::from_ms(2);
+
 /// The writes of one worker.
 #[derive(Debug)]
 pub(super) struct Writes {
-    pub(super) commands: Slab<Write>,
+    commands: Slab<Write>,
     pulls: Slab<Pull>,
     /// Writes whose data has arrived, oldest first.
-    pub(super) arrived: Vec<u32>,
+    arrived: Vec<u32>,
     /// Time until which the oldest one waits for room, and whether there was none at the last try.
-    pub(super) stalled_until: Time,
-    pub(super) is_stalled: bool,
+    stalled_until: Time,
+    is_stalled: bool,
     /// The submitted writes, oldest first, and those among them that are to be refused.
-    pub(super) submitted: Vec<Submitted>,
-    pub(super) outcomes: Vec<CommitOutcome>,
+    submitted: Vec<Submitted>,
+    outcomes: Vec<CommitOutcome>,
     /// Submitted writes that must be submitted again.
-    pub(super) again: Vec<u32>,
+    again: Vec<u32>,
     /// Blocks of writes that the modelled firmware has not taken.
-    pub(super) waiting: usize,
+    waiting: usize,
     /// Tries of the layer's lock that found it taken, since the last commit.
-    pub(super) looks: u32,
+    looks: u32,
     /// Frames whose data is in flight, by client.
-    pub(super) shares: Shares,
+    shares: Shares,
     /// Reused lists.
-    pub(super) spare: Vec<Vec<NewBlock>>,
+    spare: Vec<Vec<NewBlock>>,
 }
 
 impl Writes {
@@ -95,24 +94,24 @@ impl Writes {
 
 /// A write whose data is in flight or has arrived.
 #[derive(Debug)]
-pub(super) struct Write {
+struct Write {
     /// The command to complete; `None` once its queue is gone.
-    pub(super) command: Command,
-    pub(super) blocks: Vec<NewBlock>,
-    pub(super) stage: Stage,
+    command: Command,
+    blocks: Vec<NewBlock>,
+    stage: Stage,
     /// Time since which all of the data has been there. The model commits the write at this time, however
     /// late the worker is.
-    pub(super) data_at: Time,
+    data_at: Time,
     /// Blocks whose transfers have not ended.
-    pub(super) pending: u32,
+    pending: u32,
     /// The client that the frames count for while the data is under way.
     client: ClientId,
     /// The first transfer that failed.
-    pub(super) failure: Option<Refusal>,
+    failure: Option<Refusal>,
     /// The version of the rules that it was judged by.
-    pub(super) version: u64,
+    version: u64,
     /// There was no room for the write. The model takes it when there is room, not before.
-    pub(super) is_stalled: bool,
+    is_stalled: bool,
 }
 
 /// A write is moved twice, in and out of its slot.
@@ -120,7 +119,7 @@ const _: () = assert!(size_of::<Option<Write>>() <= 160);
 
 /// Progress of a write in the modelled firmware.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
+enum Stage {
     /// The firmware has been busy since the write arrived. Meanwhile the worker pulls the data.
     Waits { arrived: Time },
     /// The firmware has checked the write at this time.
@@ -129,7 +128,7 @@ pub(super) enum Stage {
 
 impl Stage {
     /// The time at which the write reached this stage.
-    pub(super) fn time(self) -> Time {
+    fn time(self) -> Time {
         match self {
             Self::Waits { arrived: at } | Self::Accepted(at) => at,
         }
@@ -138,15 +137,15 @@ impl Stage {
 
 /// A write that is about to be committed or refused.
 #[derive(Debug)]
-pub(super) struct Submitted {
-    pub(super) write: u32,
+struct Submitted {
+    write: u32,
     /// Whether the write is in the combining queue.
-    pub(super) is_job: bool,
+    is_job: bool,
 }
 
 /// A block under way.
 #[derive(Debug)]
-pub(super) struct Pull {
+struct Pull {
     write: u32,
     /// Index of the block in the write.
     index: u32,
@@ -173,7 +172,7 @@ impl Writes {
     }
 
     /// Notes that there is no room for the write now.
-    pub(super) fn stall(&mut self, id: u32, now: Time, is_full: bool) {
+    fn stall(&mut self, id: u32, now: Time, is_full: bool) {
         let pause = if is_full { FULL_PAUSE } else { STALL_PAUSE };
         (self.stalled_until, self.is_stalled) = (now + pause, true);
         if let Some(write) = self.commands.get_mut(id) {
@@ -184,6 +183,12 @@ impl Writes {
     /// Writes that wait for room are submitted once more at once.
     pub(super) fn try_again(&mut self) {
         self.stalled_until = Time::ZERO;
+    }
+
+    /// Frames that a client's data under way has.
+    #[cfg(test)]
+    pub(super) fn frames_of(&self, client: ClientId) -> u32 {
+        self.shares.held(client)
     }
 
     /// The commands of the writes in flight.
@@ -204,7 +209,7 @@ impl Worker {
         submission: Submission<'_>,
     ) -> bool {
         let Some(id) = self.begin_write(now, arrived, queue, submission) else { return false };
-        self.judged.push(Judged::write(arrived, id));
+        self.judged.add_write(arrived, id);
         true
     }
 
@@ -235,16 +240,16 @@ impl Worker {
         if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
             return None;
         }
-        let request = self.rules.authorise(now, self.shared.workers.lease_end(), identity, request).ok()?;
+        let request = self.rules.authorise(now, self.shared.workers().lease_end(), identity, request).ok()?;
         if self.rules.is_limited(&request) {
             return None;
         }
         let (count, client) = (request.get().blocks, request.get().address.client);
-        if !self.writes.shares.allow(client, count, self.shared.ftl.flash().free_frames()) {
+        if !self.writes.shares.allow(client, count, self.shared.ftl().flash().free_frames()) {
             return None;
         }
         let blocks = self.take_blocks(count)?;
-        if !self.shared.workers.enter(self.index, request.slot(), self.version) {
+        if !self.shared.workers().enter(self.shared.index(), request.slot(), self.rules.version()) {
             self.release_frames(blocks);
             return None;
         }
@@ -262,7 +267,7 @@ impl Worker {
             pending: count,
             client,
             failure: None,
-            version: self.version,
+            version: self.rules.version(),
             is_stalled: false,
         };
         let id = self.writes.commands.insert(write);
@@ -271,8 +276,8 @@ impl Worker {
         let write = self.writes.commands.get_mut(id)?;
         for (index, block) in (0u32..).zip(&write.blocks) {
             let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
-            let (remote, local) = (first.remote_of(index), self.shared.ftl.frame(block.frame));
-            self.effects.push_back(Effect::Pull { transfer, queue, cid: sqe.cid.get(), remote, local });
+            let (remote, local) = (first.remote_of(index), self.shared.ftl().frame(block.frame));
+            self.outbox.push(Effect::Pull { transfer, queue, cid: sqe.cid.get(), remote, local });
         }
         Some(id)
     }
@@ -280,9 +285,9 @@ impl Worker {
     /// Takes frames for `count` blocks, if so many are free.
     fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
-        self.shared.ftl.take_frames(count, |frame| blocks.push(NewBlock { frame, sum: 0 }));
+        self.shared.ftl().take_frames(count, |frame| blocks.push(NewBlock { frame, sum: 0 }));
         if blocks.len() < count as usize {
-            self.shared.ftl.give_frames(blocks.drain(..).map(|block| block.frame));
+            self.shared.ftl().give_frames(blocks.drain(..).map(|block| block.frame));
             self.writes.spare.push(blocks);
             return None;
         }
@@ -294,7 +299,7 @@ impl Worker {
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);
         let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
-            self.shared.lock(self.index).smart_mut().stats_mut().unknown_transfers += 1;
+            self.shared.lock().smart_mut().count_unknown_transfer();
             return;
         };
         let Some(write) = self.writes.commands.get_mut(id) else { return };
@@ -341,56 +346,13 @@ impl Worker {
     }
 
     /// Releases the frames of a write whose data is not needed.
-    pub(super) fn release_frames(&mut self, blocks: Vec<NewBlock>) {
-        blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
+    fn release_frames(&mut self, blocks: Vec<NewBlock>) {
+        blocks.iter().for_each(|block| self.shared.ftl().give_frame(block.frame));
         self.keep_list(blocks);
     }
 
-    pub(super) fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
+    fn keep_list(&mut self, mut blocks: Vec<NewBlock>) {
         blocks.clear();
         self.writes.spare.push(blocks);
-    }
-}
-
-impl Ssd {
-    pub(super) fn begin_write(
-        &mut self,
-        command: Accepted,
-        identity: Identity,
-        request: Authorized<Request>,
-    ) {
-        let blocks = self.commands.lists.spare_blocks.pop().unwrap_or_default();
-        let end = WriteEnd { request, identity, blocks };
-        self.pull_write(command, end);
-    }
-
-    /// Takes frames for the write's data and pulls it. Without free frames the write waits.
-    pub(crate) fn pull_write(&mut self, command: Accepted, mut end: WriteEnd) {
-        let Accepted { now, at: accepted, permit } = command;
-        let first = *end.request.get();
-        let vid = first.address.vid.get();
-        assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
-        let free = self.ftl().flash().free_frames();
-        let may_have = self.commands.shares.allow(first.address.client, first.blocks, free);
-        while end.blocks.len() < first.blocks as usize {
-            let Some(frame) = may_have.then(|| self.ftl().take_frame()).flatten() else {
-                end.blocks.drain(..).for_each(|block| self.ftl().give_frame(block.frame));
-                let id = self.start(permit, vid, accepted, Work::Starved(end));
-                return self.starve(now, (first.address.client, first.address.vid), id);
-            };
-            end.blocks.push(NewBlock { frame, sum: 0 });
-        }
-        let frames = std::mem::take(&mut self.commands.lists.frames);
-        let frames = end.blocks.iter().fold(frames, |mut frames, block| {
-            frames.push(block.frame);
-            frames
-        });
-        self.commands.shares.take(first.address.client, first.blocks);
-        let id = self.start(permit, vid, accepted, Work::Write(end));
-        for (index, frame) in (0u32..).zip(&frames) {
-            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl().frame(*frame));
-        }
-        self.commands.lists.frames = frames;
-        self.commands.lists.frames.clear();
     }
 }

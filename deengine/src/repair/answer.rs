@@ -28,7 +28,7 @@ const AT_ONCE: usize = 64;
 
 impl Ssd {
     pub(crate) fn answer_peer(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
-        let identity = self.hosts.host(cntlid).map(|host| host.identity);
+        let identity = self.hosts.identity_of(cntlid);
         let Some(read) = PeerRead::of(sqe) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };

@@ -11,15 +11,14 @@
 use crate::commands::{CompletionPermit, Delivered, Fetched};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
-use crate::hosts::Role;
-use crate::hosts::proof::{Authentication, Proof, Stage};
-use crate::hosts::said::{Heard, Judged, Run, Said};
+use crate::hosts::said::{Heard, Judged, Said};
+use crate::hosts::{Authentication, Proof, Queue, Role};
 use crate::request::{Refused, check_frame};
+use gnstor_auth::SessionKey;
 use gnstor_auth::message::{self, MAX_MESSAGE};
-use gnstor_auth::{Dice, Names, SessionKey};
 use gnstor_base::controller::Effect;
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::{AuthFields, ConnectData, Identity, fields, ssd_subnqn};
+use gnstor_proto::fabrics::{AuthFields, ConnectData, Host, Identity, fields, ssd_subnqn};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
@@ -33,26 +32,19 @@ const MAX_RECEIVE: u32 = 4096;
 impl Ssd {
     /// From here on every host must prove who it is. No queue may be open.
     pub fn require_authentication(&mut self, asks: Authentication) {
-        self.hosts.gate_mut().require(asks);
+        self.hosts.require_proof(asks);
     }
 
     /// The proof that the host of a new admin queue must give, and its deadline.
     pub(crate) fn ask_proof(&mut self, now: Time, identity: Identity, serial: u64) -> Result<Proof, Refused> {
-        if !self.hosts.gate().asks() {
-            return Ok(Proof::NotAsked);
-        }
-        if self.hosts.gate_mut().is_replaced(identity, serial) {
-            return Err(Refusal::ConnectRefused.into());
-        }
-        let by = now + PROOF_DEADLINE;
-        self.wake_at(by);
-        Ok(Proof::Awaited { by, stage: Stage::Begun, answer: None })
+        let proof = self.hosts.ask_proof(now + PROOF_DEADLINE, identity, serial)?;
+        self.wake_at(proof.deadline());
+        Ok(proof)
     }
 
     /// Judges the proof in the Connect of an I/O queue of controller `cntlid`.
     pub(crate) fn admit_queue(&mut self, cntlid: u16, qid: u16, data: &ConnectData) -> Result<(), Refused> {
-        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        host.proof.admit(cntlid, qid, data)
+        self.hosts.admit_queue(cntlid, qid, data)
     }
 
     /// Authentication Send.
@@ -68,25 +60,25 @@ impl Ssd {
 
     /// The message of an Authentication Send has arrived. It is judged without the lock.
     pub(crate) fn finish_auth_send(&mut self, now: Time, permit: CompletionPermit, data: Vec<u8>) {
-        let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
+        let role = self.hosts.queue(permit.queue()).map(Queue::role);
         let Some(Role::Unproven(cntlid)) = role else {
             return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         };
-        match self.hear(cntlid) {
-            Some(run) => self.hosts.gate_mut().said.push_back(Said { permit, cntlid, run, data }),
-            None => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
+        let subsystem = ssd_subnqn(self.config().index);
+        if let Err(permit) = self.hosts.hear(cntlid, subsystem, (permit, data)) {
+            self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now);
         }
     }
 
     /// Takes the next message that must be judged.
     pub(crate) fn next_said(&mut self) -> Option<Said> {
-        self.hosts.gate_mut().said.pop_front()
+        self.hosts.next_said()
     }
 
     /// Applies the result of a judged message. Its queue may have been closed meanwhile.
     pub(crate) fn finish_judged(&mut self, now: Time, judged: Judged) {
         let Judged { permit, cntlid, heard } = judged;
-        let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
+        let role = self.hosts.queue(permit.queue()).map(Queue::role);
         if role != Some(Role::Unproven(cntlid)) {
             return match role {
                 Some(_) => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
@@ -94,69 +86,23 @@ impl Ssd {
             };
         }
         match heard {
-            Ok(Heard::Challenge(run, answer)) => self.set_proof(cntlid, Stage::Challenged(run), answer),
-            Ok(Heard::Answer(run, answer)) => self.set_proof(cntlid, Stage::Answered(run), answer),
+            Ok(Heard::Challenge(run, answer)) => self.hosts.challenge(cntlid, run, answer),
+            Ok(Heard::Answer(run, answer)) => self.hosts.answer(cntlid, run, answer),
             Ok(Heard::Proven(key)) => self.admit_host(now, &permit, cntlid, key),
             Err((transaction, failure)) => {
                 tracing::info!(ssd = self.config().index, cntlid, "a host is not proven: {failure}");
                 let answer = message::failure(message::id::FAILURE1, transaction, failure);
-                self.set_proof(cntlid, Stage::Failed, answer);
-                self.end_soon(now, cntlid);
+                self.hosts.fail_proof(cntlid, answer, now + LAST_WORDS);
+                self.wake_at(now + LAST_WORDS);
             }
         }
         self.complete(permit, OK, now, 0);
     }
 
-    fn set_proof(&mut self, cntlid: u16, next: Stage, message: Vec<u8>) {
-        if let Some(Proof::Awaited { stage, answer, .. }) =
-            self.hosts.host(cntlid).map(|host| &mut host.proof)
-        {
-            (*stage, *answer) = (next, Some(message));
-        }
-    }
-
-    fn end_soon(&mut self, now: Time, cntlid: u16) {
-        let soon = now + LAST_WORDS;
-        if let Some(Proof::Awaited { by, .. }) = self.hosts.host(cntlid).map(|host| &mut host.proof) {
-            *by = soon.min(*by);
-        }
-        self.hosts.look_again(cntlid);
-        self.wake_at(soon);
-    }
-
-    /// Takes the run of a controller. `None`: it has failed, and hears nothing more.
-    fn hear(&mut self, cntlid: u16) -> Option<Run> {
-        let subsystem = ssd_subnqn(self.config().index);
-        let ((asks, pairs), host) = self.hosts.host_to_prove(cntlid)?;
-        let nqn = host.nqn();
-        let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
-        // A host must fetch each answer before it sends the next message.
-        *answer = None;
-        match std::mem::replace(stage, Stage::Failed) {
-            Stage::Begun => {
-                let secret = asks.manager_key.of_host(&nqn);
-                let names = Names { host: nqn, subsystem };
-                let pair = pairs.next(|bytes| (asks.random)(bytes));
-                let dice = Box::new(Dice::with(pair, |bytes| (asks.random)(bytes)));
-                Some(Run::Begun { names, secret, group: asks.group, dice })
-            }
-            Stage::Challenged(run) => Some(Run::Challenged(run)),
-            Stage::Answered(run) => Some(Run::Answered(run)),
-            Stage::Failed => None,
-        }
-    }
-
     /// The host is proven: its admin queue serves, and hosts that it replaces end.
     fn admit_host(&mut self, now: Time, permit: &CompletionPermit, cntlid: u16, key: SessionKey) {
-        let Some(host) = self.hosts.host(cntlid) else { return };
-        host.proof = Proof::Given { key, last: 0 };
-        host.last_alive = host.last_alive.max(now);
-        let (identity, host_id, serial) = (host.identity, host.host_id, host.serial);
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.role = Role::Admin(cntlid);
-        }
-        self.hosts.proven(cntlid);
-        self.hosts.gate_mut().note(identity, serial);
+        let Some(host) = self.hosts.prove(now, (permit.queue(), cntlid), key) else { return };
+        let Host { identity, id: host_id, serial } = host;
         // This must come first, so that resources of the client's former connection do not count beside the
         // new one.
         self.end_former_host(now, identity, host_id, serial);
@@ -169,10 +115,7 @@ impl Ssd {
             Ok(bytes) => bytes,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(Proof::Awaited { answer, .. }) = self.hosts.host(cntlid).map(|host| &mut host.proof) else {
-            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
-        };
-        match answer.take_if(|answer| answer.len() <= bytes as usize) {
+        match self.hosts.take_answer(cntlid, bytes as usize) {
             Some(answer) => self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0, &answer)),
             None => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
         }

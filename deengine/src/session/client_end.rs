@@ -38,11 +38,11 @@ impl Ssd {
         if term < self.table.term() {
             return Err(Refusal::StaleTerm.into());
         }
-        if !self.hosts.gate().asks() {
+        if !self.hosts.asks_proof() {
             return Ok(());
         }
         let identity = Identity::Client(client);
-        self.hosts.gate_mut().note(identity, serial);
+        self.hosts.invalidate_below(identity, serial);
         let older = self.hosts.of_older_hosts(identity, serial);
         if !older.is_empty() {
             older.into_iter().for_each(|admin| self.shut(now, admin));

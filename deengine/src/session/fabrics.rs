@@ -5,11 +5,7 @@ use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
 use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::hosts::arbiter::Class;
-use crate::hosts::proof::Proof;
-use crate::hosts::{
-    AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of, keep_alive_of,
-};
+use crate::hosts::{MAX_QUEUE_ENTRIES, NewHost, Role, keep_alive_of};
 use crate::request::{Refused, check_frame, data_pointer};
 use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::Time;
@@ -45,7 +41,9 @@ impl Ssd {
             }
             (_, Role::Unproven(_)) => Err(Refusal::AuthenticationRequired.into()),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
-                self.disconnect(permit.queue(), cntlid);
+                // The queue pair still belongs to its controller, and is closed with the controller at the
+                // latest. Nothing else would end it: a queue has no keep-alive timeout of its own.
+                self.hosts.disconnect(permit.queue(), cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
@@ -78,9 +76,7 @@ impl Ssd {
             Ok(found) => found,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.role = Role::Connecting;
-        }
+        self.hosts.begin_connect(permit.queue());
         let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
         self.pull(id, TransferKind::Other, remote, local);
@@ -102,18 +98,19 @@ impl Ssd {
         loop {
             let (queue, next) = self.commands.scratch_mut().holder_to_end(now);
             let Some(queue) = queue else { return next };
-            self.smart_mut().stats_mut().stragglers_closed += 1;
+            self.smart_mut().count_straggler();
             self.shut(now, queue);
         }
     }
 
-    fn connect_fields(&mut self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {
+    fn connect_fields(&self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {
         let fields: ConnectFields = fields(sqe).ok_or(Refusal::ConnectInvalid)?;
         let queue = self.hosts.queue(key).ok_or(Refusal::SequenceError)?;
-        let valid = fields.recfmt.get() == 0
-            && fields.qid.get() == queue.qid
-            && (1..queue.entries).contains(&fields.sqsize_z.get());
-        if valid { Ok(fields) } else { Err(Refusal::ConnectInvalid.into()) }
+        if fields.recfmt.get() == 0 && queue.fits(&fields) {
+            Ok(fields)
+        } else {
+            Err(Refusal::ConnectInvalid.into())
+        }
     }
 
     pub(crate) fn finish_connect(
@@ -123,31 +120,19 @@ impl Ssd {
         fields: &ConnectFields,
         data: Result<&[u8], Refused>,
     ) {
-        let judged = data.and_then(|data| self.judge_connect(now, permit.queue(), fields, data));
-        let class = match judged {
-            Ok((Role::Io(cntlid, _), _)) => {
-                self.hosts.host(cntlid).map_or(Class::Low, |host| host.class_of(fields.cattr))
-            }
-            _ => Class::Low,
-        };
-        if let Some(queue) = self.hosts.queue(permit.queue()) {
-            queue.class = class;
-            // A refused host may try again on the same connection.
-            queue.role = judged.map_or(Role::Fresh, |(role, _)| role);
-            if judged.is_ok() {
-                queue.size = fields.sqsize_z.get() + 1;
-            }
-        }
-        match judged {
+        match data.and_then(|data| self.judge_connect(now, permit.queue(), fields, data)) {
             Ok((role, cntlid)) => {
-                let who = self.hosts.host(cntlid).map(|host| host.identity);
+                let who = self.hosts.connect(permit.queue(), role, fields);
                 if let Some(who) = who.filter(|_| !matches!(role, Role::Unproven(_))) {
                     self.commands.emit(Effect::Admitted { queue: permit.queue(), who });
                 }
                 let asks = if matches!(role, Role::Unproven(_)) { AUTHENTICATION_REQUIRED } else { 0 };
                 self.complete(permit, Answer::dw0(u32::from(cntlid) | asks), now, 0);
             }
-            Err(refused) => self.refuse(permit, 0, refused, now),
+            Err(refused) => {
+                self.hosts.refuse_connect(permit.queue());
+                self.refuse(permit, 0, refused, now);
+            }
         }
     }
 
@@ -170,14 +155,14 @@ impl Ssd {
             }
             let kato = keep_alive_of(fields.kato_ms.get());
             let proof = self.ask_proof(now, identity, serial)?;
-            let is_proven = matches!(proof, Proof::NotAsked);
+            let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
+            let is_proven = host.is_proven();
             self.make_room(now, identity);
             self.count_entries(now, key, identity)?;
             // A host that has proven nothing ends the queues of no other.
             if is_proven {
                 self.end_former_host(now, identity, data.host_id, 0);
             }
-            let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
             let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::HostsFull)?;
             self.wake_at(now + kato);
             // The host's activity is counted and saved.
@@ -191,11 +176,11 @@ impl Ssd {
             return Err(Refusal::ConnectInvalid.into());
         }
         let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        if u64::from(host.cc) & property::CC_ENABLE == 0 {
+        if !host.is_enabled() {
             return Err(Refusal::SequenceError.into());
         }
         self.count_entries(now, key, identity)?;
-        self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?.queues.push(key);
+        self.hosts.join(cntlid, key).ok_or(Refusal::ConnectInvalid)?;
         Ok((Role::Io(cntlid, identity), cntlid))
     }
 
@@ -229,19 +214,10 @@ impl Ssd {
         }
     }
 
-    /// Disconnect of an I/O queue. Its id is free, and it takes no command any more. The queue pair still
-    /// belongs to its controller, and is closed with the controller at the latest. Nothing else would end it:
-    /// a queue has no keep-alive timeout of its own.
-    fn disconnect(&mut self, key: QueueKey, cntlid: u16) {
-        if let Some(queue) = self.hosts.queue(key) {
-            queue.role = Role::Ended(cntlid);
-        }
-    }
-
-    fn property_get(&mut self, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
+    fn property_get(&self, cntlid: u16, sqe: &Sqe) -> Result<Answer, Refused> {
         check_frame(sqe)?;
         let fields: PropertyFields = fields(sqe).ok_or(Refusal::InvalidField)?;
-        let cc = u64::from(self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?.cc);
+        let cc = u64::from(self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?.cc());
         let ready = if cc & property::CC_ENABLE != 0 { property::CSTS_READY } else { 0 };
         let shutdown = if cc & CC_SHUTDOWN != 0 { CSTS_SHUTDOWN_COMPLETE } else { 0 };
         let (value, eight_bytes) = match fields.offset.get() {
@@ -266,31 +242,8 @@ impl Ssd {
             return Err(Refusal::InvalidField.into());
         }
         let value = u32::try_from(fields.value.get()).map_err(|_| Refusal::InvalidField)?;
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        let was_enabled = u64::from(host.cc) & property::CC_ENABLE != 0;
-        let enable = u64::from(value) & property::CC_ENABLE != 0;
-        let known = matches!(arbitration_of(value), AMS_ROUND_ROBIN | AMS_WEIGHTED);
-        // Queues have their class from Connect on, so the mechanism changes only while there are none.
-        let changed = was_enabled && arbitration_of(value) != arbitration_of(host.cc);
-        if enable && (!known || changed) {
-            return Err(Refusal::InvalidField.into());
-        }
-        let (is_weighted, was_weighted) = (arbitration_of(value) == AMS_WEIGHTED, host.arbiter.is_weighted());
-        let identity = host.identity;
-        if is_weighted && !was_weighted && !self.hosts.may_weigh(identity) {
-            return Err(Refusal::InvalidField.into());
-        }
-        if is_weighted != was_weighted {
-            self.hosts.weigh(cntlid, is_weighted);
-        }
-        let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        host.cc = value;
-        if was_enabled && !enable {
-            // A controller reset: the I/O queues are gone, the admin queue (the first) stays.
-            let io_queues: Vec<QueueKey> = host.queues.iter().skip(1).copied().collect();
-            for queue in io_queues {
-                self.shut(now, queue);
-            }
+        for queue in self.hosts.configure(cntlid, value)? {
+            self.shut(now, queue);
         }
         Ok(OK)
     }

@@ -10,7 +10,7 @@ impl Ssd {
     /// The SSD closes a queue, and the queues that depend on it.
     pub(crate) fn shut(&mut self, now: Time, key: QueueKey) {
         if self.hosts.queue(key).is_some() {
-            self.smart_mut().stats_mut().queues_closed += 1;
+            self.smart_mut().count_closed_queue();
             self.tear_down(now, key);
             self.commands.emit(Effect::Close { queue: key });
         }
@@ -32,7 +32,7 @@ impl Ssd {
     /// The queue of a command is gone, so it has no completion.
     pub(super) fn forfeit(&mut self, permit: CompletionPermit) {
         permit.forfeit();
-        self.smart_mut().stats_mut().permits_forfeited += 1;
+        self.smart_mut().count_forfeited();
     }
 
     /// The command's queue is gone: it is no longer in flight, but its memory stays until its transfers

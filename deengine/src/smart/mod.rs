@@ -58,10 +58,6 @@ impl Smart {
         &self.stats
     }
 
-    pub(crate) fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
-    }
-
     /// Activity of the firmware, without the workers'.
     pub(crate) fn activity(&self) -> Activity {
         self.activity

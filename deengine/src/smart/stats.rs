@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Counters of an SSD.
 
+use super::Smart;
 use gnstor_proto::status::Refusal;
 
 /// More than the highest number of a [`Refusal`].
@@ -74,8 +75,83 @@ impl Stats {
         self.refusals[refusal as usize]
     }
 
-    pub(crate) fn count_refusal(&mut self, refusal: Refusal) {
+    fn count_refusal(&mut self, refusal: Refusal) {
         self.refusals[refusal as usize] += 1;
+    }
+}
+
+/// What the firmware counts of itself.
+impl Smart {
+    /// The firmware has accepted a command into a slot.
+    pub(crate) fn count_accepted(&mut self) {
+        self.stats.permits_issued += 1;
+    }
+
+    /// A command of the firmware is completed.
+    pub(crate) fn count_completed(&mut self) {
+        self.stats.permits_spent += 1;
+    }
+
+    /// A command's queue was closed before its completion.
+    pub(crate) fn count_forfeited(&mut self) {
+        self.stats.permits_forfeited += 1;
+    }
+
+    pub(crate) fn count_refusal(&mut self, refusal: Refusal) {
+        self.stats.count_refusal(refusal);
+    }
+
+    /// A capsule arrived for a queue that is not open.
+    pub(crate) fn count_late_capsule(&mut self) {
+        self.stats.late_capsules += 1;
+    }
+
+    /// A transfer was answered that no command waits for.
+    pub(crate) fn count_unknown_transfer(&mut self) {
+        self.stats.unknown_transfers += 1;
+    }
+
+    pub(crate) fn count_closed_queue(&mut self) {
+        self.stats.queues_closed += 1;
+    }
+
+    /// A queue is closed because others wait for it.
+    pub(crate) fn count_straggler(&mut self) {
+        self.stats.stragglers_closed += 1;
+    }
+
+    /// A read of so many blocks has succeeded.
+    pub(crate) fn count_read(&mut self, blocks: u32) {
+        self.stats.reads += 1;
+        self.stats.blocks_read += u64::from(blocks);
+    }
+
+    /// A read has found so many blocks that are not mapped.
+    pub(crate) fn count_unmapped(&mut self, blocks: u32) {
+        self.stats.unmapped_reads += u64::from(blocks);
+    }
+
+    /// A read has found a page of another generation of its volume id.
+    pub(crate) fn count_stale_generation(&mut self) {
+        self.stats.stale_generation_reads += 1;
+    }
+
+    /// A write of so many blocks has succeeded; so many of them had an old stamp.
+    pub(crate) fn count_write(&mut self, blocks: u32, old_stamps: u32) {
+        self.stats.writes += 1;
+        self.stats.blocks_written += u64::from(blocks);
+        self.stats.old_stamps += u64::from(old_stamps);
+    }
+
+    /// A command that unmaps blocks has succeeded.
+    pub(crate) fn count_trim(&mut self) {
+        self.stats.writes += 1;
+    }
+
+    /// So many blocks were unmapped. So many others were not, because of an old stamp.
+    pub(crate) fn count_trimmed(&mut self, blocks: u64, old_stamps: u32) {
+        self.stats.blocks_trimmed += blocks;
+        self.stats.old_stamps += u64::from(old_stamps);
     }
 }
 

@@ -3,6 +3,31 @@
 
 use super::*;
 
+/// What a Get Log Page reads: `dwords` from byte `offset` on.
+#[derive(Clone, Copy)]
+pub(super) struct LogRead {
+    page: u8,
+    offset: u32,
+    dwords: u32,
+    retain: bool,
+}
+
+/// The first `dwords` of a log page. The events that the page tells of are cleared.
+pub(super) fn start_of(page: u8, dwords: u32) -> LogRead {
+    LogRead { page, offset: 0, dwords, retain: false }
+}
+
+impl LogRead {
+    pub(super) fn at(self, offset: u32) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// The events are kept.
+    pub(super) fn retained(self) -> Self {
+        Self { retain: true, ..self }
+    }
+}
+
 impl Harness {
     pub(super) fn open_queue(&mut self, now: Time, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
         self.worker(key).open_queue(now, key, request)
@@ -77,15 +102,9 @@ impl Harness {
         Some(self.completions.remove(at).cqe)
     }
 
-    /// A log page as the host of `key` gets it: `dwords` from `offset` on.
-    pub(super) fn log(
-        &mut self,
-        key: QueueKey,
-        page: u8,
-        offset: u32,
-        dwords: u32,
-        retain: bool,
-    ) -> Result<Vec<u8>, Refusal> {
+    /// A log page as the host of `key` gets it.
+    pub(super) fn log(&mut self, key: QueueKey, read: LogRead) -> Result<Vec<u8>, Refusal> {
+        let LogRead { page, offset, dwords, retain } = read;
         let cqe = self.run(key, log_sqe(page, offset, dwords, retain));
         match refusal(&cqe) {
             None => Ok(self.memory[&key][..dwords as usize * 4].to_vec()),

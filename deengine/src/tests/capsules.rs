@@ -262,7 +262,7 @@ fn may_read(harness: &mut Harness, key: QueueKey) -> bool {
     match harness.role(key) {
         _ if !BLIND.contains(&key) => true,
         Some(Role::Admin(cntlid) | Role::Io(cntlid, _)) => {
-            let identity = harness.ssd().hosts.host(cntlid).map(|host| host.identity);
+            let identity = harness.ssd().hosts.identity_of(cntlid);
             identity != Some(Identity::Client(client(9)))
         }
         _ => false,

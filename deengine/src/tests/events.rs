@@ -35,10 +35,10 @@ fn an_event_is_told_once_until_its_log_page_is_read() {
     raise(&mut harness, Event::PersistentError);
     assert_eq!(told(&mut harness, second), Some([0, 3, 1]), "another kind is not");
     let third = ask(&mut harness);
-    assert!(harness.log(ADMIN, 2, 0, 128, true).is_ok());
+    assert!(harness.log(ADMIN, start_of(2, 128).retained()).is_ok());
     raise(&mut harness, Event::ReliabilityDegraded);
     assert_eq!(told(&mut harness, third), None, "the host asked to keep the event");
-    assert!(harness.log(ADMIN, 2, 0, 128, false).is_ok());
+    assert!(harness.log(ADMIN, start_of(2, 128)).is_ok());
     assert_eq!(told(&mut harness, third), None, "the page has told it all");
     raise(&mut harness, Event::ReliabilityDegraded);
     assert_eq!(told(&mut harness, third), Some([1, 0, 2]));
@@ -64,8 +64,8 @@ fn notices_are_for_hosts_that_ask_for_them() {
     assert_eq!(harness.refused(ADMIN, want), None);
     raise(&mut harness, Event::NamespaceChanged);
     assert_eq!(told(&mut harness, first), Some([2, 0, 4]));
-    assert_eq!(harness.log(ADMIN, 4, 0, 2, false).unwrap(), [1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(harness.log(ADMIN, 4, 0, 2, false).unwrap(), [0; 8]);
+    assert_eq!(harness.log(ADMIN, start_of(4, 2)).unwrap(), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(harness.log(ADMIN, start_of(4, 2)).unwrap(), [0; 8]);
     let second = ask(&mut harness);
     raise(&mut harness, Event::FirmwareStarting);
     assert_eq!(told(&mut harness, second), Some([2, 1, 3]));
@@ -84,11 +84,11 @@ fn the_flash_layers_health_raises_what_is_new() {
         harness.pump();
     }
     assert_eq!(told(&mut harness, first), Some([1, 2, 2]));
-    assert_eq!(harness.log(ADMIN, 2, 0, 128, false).unwrap()[0], 1);
+    assert_eq!(harness.log(ADMIN, start_of(2, 128)).unwrap()[0], 1);
     harness.ssd().set_flash_health(harness.now, FlashHealth { read_only: true, ..low });
     harness.pump();
     assert_eq!(told(&mut harness, second), Some([1, 0, 2]));
-    assert_eq!(harness.log(ADMIN, 2, 0, 128, false).unwrap()[0], 9);
+    assert_eq!(harness.log(ADMIN, start_of(2, 128)).unwrap()[0], 9);
 }
 
 #[test]
@@ -98,10 +98,10 @@ fn a_threshold_below_the_modelled_temperature_warns_its_host_only() {
     let set = |value: u32| Sqe { cdw10: 4.into(), cdw11: value.into(), ..sqe(admin::SET_FEATURES) };
     assert_eq!(harness.refused(ADMIN, set(313)), None);
     assert_eq!(told(&mut harness, first), Some([1, 1, 2]));
-    assert_eq!(harness.log(ADMIN, 2, 0, 128, false).unwrap()[0], 2);
-    assert_eq!(harness.log(QueueKey(70), 2, 0, 128, false).unwrap()[0], 0);
+    assert_eq!(harness.log(ADMIN, start_of(2, 128)).unwrap()[0], 2);
+    assert_eq!(harness.log(QueueKey(70), start_of(2, 128)).unwrap()[0], 0);
     assert_eq!(harness.refused(ADMIN, set(314)), None);
-    assert_eq!(harness.log(ADMIN, 2, 0, 128, false).unwrap()[0], 0);
+    assert_eq!(harness.log(ADMIN, start_of(2, 128)).unwrap()[0], 0);
 }
 
 #[test]

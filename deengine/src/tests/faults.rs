@@ -40,7 +40,7 @@ impl Harness {
     }
 
     fn media_errors(&mut self) -> u64 {
-        let smart = self.log(QueueKey(80), 2, 0, 128, false).unwrap();
+        let smart = self.log(QueueKey(80), start_of(2, 128)).unwrap();
         u64::from_le_bytes(smart[160..168].try_into().unwrap())
     }
 }

@@ -72,9 +72,9 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
 
 /// How often waiting commands are tried again in 20 ms.
 fn tries(harness: &mut Harness) -> u64 {
-    let before = harness.ssd().commands.tries;
+    let before = harness.ssd().commands.tried_and_judged().0;
     harness.step_to(harness.now + Span::from_ms(20));
-    harness.ssd().commands.tries - before
+    harness.ssd().commands.tried_and_judged().0 - before
 }
 
 /// Each try is judged, under the lock of the SSD.
@@ -141,7 +141,7 @@ fn a_change_of_rights_judges_few_waiting_writes_at_a_time_and_none_of_other_volu
         let sqe = harness.io(io::WRITE, WRITER, 0, 1);
         harness.submit(queues[nth % queues.len()], sqe);
     }
-    let judged = |harness: &Harness| harness.ssd().commands.judged;
+    let judged = |harness: &Harness| harness.ssd().commands.tried_and_judged().1;
     let ended =
         |harness: &Harness| harness.completions.iter().filter(|done| queues.contains(&done.queue)).count();
     let other = VolumeEntry { version: 2, writer: None, ..entry(6) };

@@ -116,7 +116,7 @@ impl Harness {
 
     pub(super) fn role(&mut self, key: QueueKey) -> Option<Role> {
         let name = self.worker(key).name(key)?;
-        self.ssd().hosts.queue(name).map(|queue| queue.role)
+        self.ssd().hosts.queue(name).map(|queue| queue.role())
     }
 
     /// The page of a block of [`VOLUME`].

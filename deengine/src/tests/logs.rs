@@ -14,7 +14,7 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
 #[test]
 fn smart_counts_what_was_done() {
     let mut harness = Harness::timed();
-    let zero = harness.log(CLIENT, 2, 0, 128, false).unwrap();
+    let zero = harness.log(CLIENT, start_of(2, 128)).unwrap();
     assert_eq!((zero[0], u64_at(&zero, 32), u64_at(&zero, 64), u64_at(&zero, 112)), (0, 0, 0, 1));
     harness.hold = false;
     for vba in 0..130 {
@@ -40,7 +40,7 @@ fn smart_counts_what_was_done() {
         ..FlashHealth::default()
     };
     harness.ssd().set_flash_health(harness.now, health);
-    let page = harness.log(CLIENT, 2, 0, 128, false).unwrap();
+    let page = harness.log(CLIENT, start_of(2, 128)).unwrap();
     assert_eq!(page[1..6], [0x39, 0x01, 99, 10, 3], "313 K, spare, threshold, used");
     // 7 x 16 blocks and 130 blocks of eight sectors, in thousands.
     assert_eq!((u64_at(&page, 32), u64_at(&page, 48)), (1, 2));
@@ -61,7 +61,7 @@ fn a_damaged_page_counts_as_a_media_error() {
     harness.damage(0);
     let sqe = harness.io(io::READ, READER, 0, 1);
     assert_eq!(harness.refused(READER, sqe), Some(Refusal::BadChecksum));
-    let smart = harness.log(CLIENT, 2, 0, 128, false).unwrap();
+    let smart = harness.log(CLIENT, start_of(2, 128)).unwrap();
     assert_eq!((u64_at(&smart, 160), u64_at(&smart, 176)), (1, 1));
 }
 
@@ -71,29 +71,29 @@ fn a_host_sees_its_own_errors_and_the_daemon_sees_all() {
     let sqe = harness.io(io::READ, STRANGER, 3, 1);
     let cid = harness.submit(STRANGER, sqe);
     assert_eq!(refusal(&harness.take(STRANGER, cid).unwrap()), Some(Refusal::NotAReader));
-    let own = harness.log(QueueKey(90), 1, 0, 1024, false).unwrap();
+    let own = harness.log(QueueKey(90), start_of(1, 1024)).unwrap();
     assert_eq!(u64_at(&own, 0), 1);
     assert_eq!(own[8..12], [1, 0, cid.to_le_bytes()[0], cid.to_le_bytes()[1]]);
     assert_eq!(own[12..16], [0x0C, 0x85, 0xFF, 0xFF], "4286h, no parameter");
     assert_eq!(u64_at(&own, 16), u64::from(VOLUME) << 48);
     assert_eq!(own[32..36], [Refusal::NotAReader as u8, 1, 5, 0], "of SSD 0, by its number plus one");
-    assert_eq!(harness.log(CLIENT, 1, 0, 1024, false).unwrap(), [0; 4096]);
-    assert_eq!(harness.log(DAEMON, 1, 0, 1024, false).unwrap(), own);
+    assert_eq!(harness.log(CLIENT, start_of(1, 1024)).unwrap(), [0; 4096]);
+    assert_eq!(harness.log(DAEMON, start_of(1, 1024)).unwrap(), own);
 }
 
 #[test]
 fn offset_and_length_are_those_of_the_page() {
     let mut harness = Harness::new();
-    let whole = harness.log(CLIENT, 2, 0, 128, false).unwrap();
-    assert_eq!(harness.log(CLIENT, 2, 4, 1, false).unwrap(), whole[4..8]);
+    let whole = harness.log(CLIENT, start_of(2, 128)).unwrap();
+    assert_eq!(harness.log(CLIENT, start_of(2, 1).at(4)).unwrap(), whole[4..8]);
     assert_eq!(
-        harness.log(CLIENT, 2, 508, 2, false).unwrap(),
+        harness.log(CLIENT, start_of(2, 2).at(508)).unwrap(),
         [&whole[508..], &[0; 4]].concat(),
         "zeros behind the end"
     );
-    assert_eq!(harness.log(CLIENT, 2, 512, 1, false).unwrap(), [0; 4]);
-    assert_eq!(harness.log(CLIENT, 2, 516, 1, false), Err(Refusal::InvalidField));
-    assert_eq!(harness.log(CLIENT, 2, 2, 1, false), Err(Refusal::InvalidField));
+    assert_eq!(harness.log(CLIENT, start_of(2, 1).at(512)).unwrap(), [0; 4]);
+    assert_eq!(harness.log(CLIENT, start_of(2, 1).at(516)), Err(Refusal::InvalidField));
+    assert_eq!(harness.log(CLIENT, start_of(2, 1).at(2)), Err(Refusal::InvalidField));
     let cases = [
         (Sqe { cdw13: 1.into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidField),
         (Sqe { cdw14: (1 << 23).into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidField),
@@ -114,10 +114,10 @@ fn offset_and_length_are_those_of_the_page() {
 #[test]
 fn exactly_the_listed_pages_can_be_read() {
     let mut harness = Harness::new();
-    let list = harness.log(DAEMON, 0, 0, 256, false).unwrap();
+    let list = harness.log(DAEMON, start_of(0, 256)).unwrap();
     for page in 0..=255u8 {
         let listed = list[usize::from(page) * 4] == 1;
-        let got = harness.log(DAEMON, page, 0, 4, false);
+        let got = harness.log(DAEMON, start_of(page, 4));
         assert_eq!(got.is_ok(), listed, "{page:02x}h");
         assert_eq!(got == Err(Refusal::InvalidLogPage), !listed);
     }
@@ -126,7 +126,7 @@ fn exactly_the_listed_pages_can_be_read() {
 #[test]
 fn the_effects_page_names_exactly_the_opcodes_that_are_known() {
     let mut harness = Harness::new();
-    let page = harness.log(CLIENT, 5, 0, 1024, false).unwrap();
+    let page = harness.log(CLIENT, start_of(5, 1024)).unwrap();
     assert_eq!(page, effects::page());
     let known = |page: &[u8], at: usize| page[at] & 1 == 1;
     for opcode in 0..=255u8 {
@@ -144,7 +144,7 @@ fn the_effects_page_names_exactly_the_opcodes_that_are_known() {
 #[test]
 fn the_firmware_slot_is_the_version_of_identify() {
     let mut harness = Harness::new();
-    let slots = harness.log(CLIENT, 3, 0, 128, false).unwrap();
+    let slots = harness.log(CLIENT, start_of(3, 128)).unwrap();
     assert_eq!(slots[0], 1);
     let identify = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), cdw10: 1.into(), ..sqe(admin::IDENTIFY) };
     assert_eq!(harness.refused(CLIENT, identify), None);
@@ -157,7 +157,7 @@ fn the_firmware_slot_is_the_version_of_identify() {
 
 /// The rows of C0h or C1h: id, generation and the six counters.
 fn rows(harness: &mut Harness, page: u8) -> Vec<(u16, u32, [u64; 6])> {
-    let data = harness.log(DAEMON, page, 0, 1024, false).unwrap();
+    let data = harness.log(DAEMON, start_of(page, 1024)).unwrap();
     let count = usize::try_from(u32::from_le_bytes(data[8..12].try_into().unwrap())).unwrap();
     data[64..64 + count * 64]
         .chunks(64)
@@ -189,7 +189,7 @@ fn volumes_and_clients_have_counters_of_their_own() {
         [(7, 0, [1, 2, 4, 3, 0, 0]), (8, 0, [2, 0, 8, 0, 1, 0]), (9, 0, [0, 0, 0, 0, 1, 0])]
     );
     for page in [0xC0, 0xC1, 0xC2] {
-        assert_eq!(harness.log(CLIENT, page, 0, 16, false), Err(Refusal::NotTheDaemon));
+        assert_eq!(harness.log(CLIENT, start_of(page, 16)), Err(Refusal::NotTheDaemon));
     }
 }
 
@@ -202,7 +202,7 @@ fn the_flash_page_tells_wear_and_what_collection_costs() {
     }
     let health = harness.ssd().ftl().health();
     let stats = harness.layer_stats();
-    let page = harness.log(DAEMON, 0xC2, 0, 32, false).unwrap();
+    let page = harness.log(DAEMON, start_of(0xC2, 32)).unwrap();
     assert_eq!(page[..6], *b"GNLF\x01\0");
     let spread = (u64_at(&page, 8), u64_at(&page, 16), u64_at(&page, 24));
     assert_eq!(spread, (health.wear.least.into(), health.wear.most.into(), health.wear.mean_milli));

@@ -56,6 +56,7 @@ mod writers;
 
 use crate::hosts::Role;
 use crate::{Bench, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats, Worker};
+use asks::start_of;
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};

@@ -50,7 +50,7 @@ fn commands_per_second_are_met_within_one_percent() {
     let done = commands_done(&mut harness, 32, 1, 4000);
     let (want, burst) = (6000, 150);
     assert!(done.abs_diff(want + burst) <= want / 100, "{done} commands in 4 s");
-    let counters = harness.log(DAEMON, 0xC0, 0, 1024, false).unwrap();
+    let counters = harness.log(DAEMON, start_of(0xC0, 1024)).unwrap();
     let throttled = u64::from_le_bytes(counters[64 * 2 + 48..64 * 2 + 56].try_into().unwrap());
     assert!(throttled >= done - burst - 32, "{throttled} of {done} waited");
 }

@@ -343,7 +343,7 @@ fn every_refusal_of_the_table_is_reached_counted_and_logged() {
         assert_eq!(refusal(&cqe), Some(wanted));
         assert_eq!(Status(cqe.status_word()), wanted.status());
         assert!(harness.stats().refusals(wanted) >= 1, "{wanted:?}");
-        let log = harness.log(DAEMON, 1, 0, 1024, false).unwrap();
+        let log = harness.log(DAEMON, start_of(1, 1024)).unwrap();
         let logged = log.chunks(64).any(|entry| {
             entry[32] == wanted as u8
                 && entry[12..14] == (wanted.status().0 << 1).to_le_bytes()

@@ -152,7 +152,8 @@ impl World {
     }
 
     fn log(&mut self, ssd: usize) -> FillLog {
-        FillLog::decode(&self.ssds[ssd].log(DAEMON, FILL_LID, 0, 16, true).expect("a page")).expect("valid")
+        FillLog::decode(&self.ssds[ssd].log(DAEMON, start_of(FILL_LID, 16).retained()).expect("a page"))
+            .expect("valid")
     }
 
     fn until_filled(&mut self, ssd: usize) -> FillLog {

@@ -59,7 +59,7 @@ struct Smart {
 }
 
 fn smart(harness: &mut Harness) -> Smart {
-    let page = harness.log(QueueKey(80), 2, 0, 128, false).unwrap();
+    let page = harness.log(QueueKey(80), start_of(2, 128)).unwrap();
     let [units_read, units_written, reads, writes, cycles, hours, unsafe_shutdowns, media_errors] =
         [32, 48, 64, 80, 112, 128, 144, 160]
             .map(|at| u64::from_le_bytes(page[at..at + 8].try_into().unwrap()));

@@ -71,11 +71,11 @@ const OVERDUE: u64 = 32 * PARTS;
 
 /// Whose turn it is, as one worker sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Next {
     /// This worker is next: no other worker with pending commands has dispatched less.
-    Own,
+    This,
     /// Another worker is next.
-    Others,
+    Another,
     /// The worker has come too late for many turns.
     Overdue,
 }
@@ -148,15 +148,15 @@ impl WorkerSet {
     }
 
     /// Whose turn it is.
-    pub(crate) fn turn(&self, place: &Place) -> Turn {
+    pub(crate) fn turn(&self, place: &Place) -> Next {
         let taken = place.fields.taken;
         let others = self.fairness.others(place.worker).filter(|other| other.clients > 0);
         let (least, most) = others
             .fold((taken, taken), |(least, most), other| (least.min(other.taken), most.max(other.taken)));
         match () {
-            () if most > taken + OVERDUE => Turn::Overdue,
-            () if least < taken => Turn::Others,
-            () => Turn::Own,
+            () if most > taken + OVERDUE => Next::Overdue,
+            () if least < taken => Next::Another,
+            () => Next::This,
         }
     }
 
@@ -213,19 +213,19 @@ mod tests {
         let _deadline = deadline();
         let workers = WorkerSet::new(3);
         let mut places = [Place::new(0), Place::new(1), Place::new(2)];
-        assert_eq!(workers.turn(&places[0]), Turn::Own, "no other has commands");
+        assert_eq!(workers.turn(&places[0]), Next::This, "no other has commands");
         places.iter_mut().for_each(|place| join(&workers, place));
         let mut turns = |count: u64, worker: usize| {
             (0..count).for_each(|_| places[worker].took());
             workers.publish_pending(&mut places[worker], 1);
             [0, 1, 2].map(|worker| workers.turn(&places[worker]))
         };
-        assert_eq!(turns(1, 0), [Turn::Others, Turn::Own, Turn::Own]);
-        assert_eq!(turns(1, 1), [Turn::Others, Turn::Others, Turn::Own]);
-        assert_eq!(turns(32, 0), [Turn::Others, Turn::Others, Turn::Overdue]);
-        assert_eq!(turns(1, 0), [Turn::Others, Turn::Overdue, Turn::Overdue]);
-        assert_eq!(turns(2, 2), [Turn::Others, Turn::Overdue, Turn::Others]);
+        assert_eq!(turns(1, 0), [Next::Another, Next::This, Next::This]);
+        assert_eq!(turns(1, 1), [Next::Another, Next::Another, Next::This]);
+        assert_eq!(turns(32, 0), [Next::Another, Next::Another, Next::Overdue]);
+        assert_eq!(turns(1, 0), [Next::Another, Next::Overdue, Next::Overdue]);
+        assert_eq!(turns(2, 2), [Next::Another, Next::Overdue, Next::Another]);
         workers.publish_pending(&mut places[0], 0);
-        assert_eq!(workers.turn(&places[1]), Turn::Own, "commands that pend count, and no others");
+        assert_eq!(workers.turn(&places[1]), Next::This, "commands that pend count, and no others");
     }
 }

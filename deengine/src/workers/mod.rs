@@ -21,7 +21,7 @@ mod in_flight;
 mod lease_word;
 mod status;
 
-pub(crate) use fairness::{Place, Turn};
+pub(crate) use fairness::{Next, Place};
 
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

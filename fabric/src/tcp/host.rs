@@ -15,16 +15,12 @@ use super::limits::{
     CLIENTS_NAMES, HOST_ENTRIES, HOST_LEAVING, HOST_NAMES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS,
     SPARED_CONNECTION, WAITING_ENTRIES,
 };
-use super::notice::Notice;
+use super::notice::{Notice, lock};
 use gnstor_base::peer_map::PeerMap;
 use gnstor_proto::fabrics::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard};
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no panic while held")
-}
+use std::sync::{Arc, Mutex};
 
 /// The account.
 #[derive(Debug, Default)]

@@ -2,10 +2,13 @@
 //! Orders of a host's account to one of its connections. Any thread may write them; the connection's engine
 //! reads them.
 
-use super::host::lock;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic while held")
+}
 
 /// Orders to a connection to close queue pairs, or to end.
 #[derive(Default)]

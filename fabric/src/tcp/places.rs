@@ -12,9 +12,10 @@
 //! oldest connection on which no client has proven itself gives way to a new one. If several hosts have all
 //! places, the oldest such connection of the host with most of them gives way.
 
-use super::host::{Entered, Host, lock};
+use super::host::{Entered, Host};
 use super::limits::{HELD, HOST_HELD, HOST_LEAVING, MOST_HELD, SPARED_CONNECTION, SPARED_HELD};
 use super::notice::Notice;
+use super::notice::lock;
 use gnstor_base::peer_map::PeerMap;
 use gnstor_proto::fabrics::Identity;
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The executors of a transport: added, polled in their order, removed.
 
-use super::ready::Owner;
-use super::remote::{Remote, Staging};
+use super::remote::{Owner, Remote, Staging};
 use super::{ExecutorId, RcTransport};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;

@@ -9,9 +9,8 @@
 //! ```
 
 use super::clock::executor_ns;
-use super::target::Start;
+use super::target::{Start, outcome_of};
 use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Respond, cqe_bytes};
-use crate::hca::abi::{COPY_BAD_SUM, COPY_OK};
 use crate::hca::{Down, Part, Response};
 use gnstor_base::ahead;
 use gnstor_base::controller::{Outcome, Reply, TransferId};
@@ -240,14 +239,5 @@ impl RcTransport {
         for number in numbers {
             self.end_fused(now, number, Outcome::ConnectionLost);
         }
-    }
-}
-
-/// The outcome for a controller that a `COPY_*` status means.
-pub(super) fn outcome_of(status: u32) -> Outcome {
-    match status {
-        COPY_OK => Outcome::Done { sum: 0 },
-        COPY_BAD_SUM => Outcome::BadChecksum,
-        _ => Outcome::RemoteAccess,
     }
 }

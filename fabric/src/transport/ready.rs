@@ -12,12 +12,13 @@ mod polls;
 
 use super::executors::AnyExecutor;
 use super::newcomers::AT_ONCE;
+use super::remote::Owner;
 use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
+use gnstor_base::round_robin::RoundRobin;
 use gnstor_base::time::{Clock, Span, Time};
-use gnstor_base::turns::Turns;
 use mio::{Events, Poll};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,13 +39,6 @@ const TICKS: u64 = 128;
 pub(super) const TICK: Span = Span::from_ms(10);
 /// Longest time between two checks, while there are streams.
 const LATEST_TICK: Span = Span::from_ms(100);
-
-/// The owner of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
-    Peer(ExecutorId),
-    Remote(u32),
-}
 
 /// Whether only new bytes, or room in the stream, give a stream something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +88,7 @@ pub(super) struct Ready {
     /// Tokens of the streams that are polled, but for newcomers.
     awake: Vec<u32>,
     /// Tokens of newcomers that are awake. Their hosts take turns, so one with many delays no other one.
-    waiting: Turns<Option<IpAddr>, u32>,
+    waiting: RoundRobin<Option<IpAddr>, u32>,
     alarm: Arc<Alarm>,
     streams: usize,
     steps: u32,

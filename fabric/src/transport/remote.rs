@@ -7,9 +7,8 @@
 //! ```
 
 use super::conn::{Conn, To};
-use super::ready::Owner;
 use super::target::Start;
-use super::{ConnId, Origin, RcTransport};
+use super::{ConnId, ExecutorId, Origin, RcTransport};
 use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::hca::Down;
 use crate::hca::abi::*;
@@ -21,6 +20,13 @@ use gnstor_base::time::{Span, Time};
 use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+
+/// The owner of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    Peer(ExecutorId),
+    Remote(u32),
+}
 
 /// Pieces of staging memory of a link.
 const SLOTS: usize = 1024;

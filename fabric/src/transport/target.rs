@@ -2,8 +2,8 @@
 //! Target offload: a controller's effects become RDMA operations, and their ends become answers to the
 //! controller.
 
-use super::fused::outcome_of;
 use super::{ConnId, Event, ExecutorId, Origin, RcTransport, Respond, Transfer, cqe_bytes};
+use crate::hca::abi::{COPY_BAD_SUM, COPY_OK};
 use crate::hca::{Copied, Down, Part, Up};
 use gnstor_base::controller::{Effect, Outcome, PushRole};
 use gnstor_base::time::Time;
@@ -227,5 +227,14 @@ impl RcTransport {
             self.finish_transfer(now, now, tag);
         }
         self.fail_fused(now, id);
+    }
+}
+
+/// The outcome for a controller that a `COPY_*` status means.
+pub(super) fn outcome_of(status: u32) -> Outcome {
+    match status {
+        COPY_OK => Outcome::Done { sum: 0 },
+        COPY_BAD_SUM => Outcome::BadChecksum,
+        _ => Outcome::RemoteAccess,
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! `most` is the highest number of replicas that a volume has. A place at or above it has no data.
 
-use super::Unchanged;
+use super::{ChangeBy, Unchanged};
 use crate::map::{Incoming, Map, Place, Row, Ssd, SsdState};
 use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
@@ -32,8 +32,7 @@ impl Map {
         &self,
         leaves: SsdId,
         ssds: &[(SsdId, Incarnation)],
-        most: u8,
-        term: Term,
+        ChangeBy { most, term }: ChangeBy,
         mut choose: impl FnMut(usize, usize, SsdSet) -> Option<SsdId>,
     ) -> Result<Self, Unchanged> {
         let may_come = |&(ssd, incarnation): &(SsdId, Incarnation)| {

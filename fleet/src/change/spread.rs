@@ -10,10 +10,10 @@
 //! It works like a drain, but takes some places of each SSD instead of all places of one. So the second epoch
 //! takes places from many SSDs at once, and clients wait for a lease once.
 
-use super::Unchanged;
+use super::{ChangeBy, Unchanged};
 use crate::map::{Incoming, Map, Place, SsdState};
 use crate::set::SsdSet;
-use crate::{Incarnation, SsdId, Term};
+use crate::{Incarnation, SsdId};
 
 impl Map {
     /// The map in which the SSD comes in for these places, one of each row at most. A row in which it is at a
@@ -28,8 +28,7 @@ impl Map {
         ssd: SsdId,
         incarnation: Incarnation,
         places: &[Option<u8>],
-        most: u8,
-        term: Term,
+        ChangeBy { most, term }: ChangeBy,
     ) -> Result<Self, Unchanged> {
         let own = SsdSet::EMPTY.with(ssd);
         if self.may_fill(ssd, incarnation)?.state == SsdState::Full {
@@ -71,7 +70,7 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         // [0] [1] and [1] [2]
         let map = two_rows();
-        let in_ = map.spread(3, 1, &[Some(1), Some(0)], 2, 4).unwrap();
+        let in_ = map.spread(3, 1, &[Some(1), Some(0)], ChangeBy { most: 2, term: 4 }).unwrap();
         assert_eq!((in_.epoch, in_.term, in_.deprived()), (map.epoch + 1, 4, SsdSet::EMPTY));
         assert_eq!(in_.rows[0].incoming, Some(Incoming { ssd: 3, place: 1 }));
         assert_eq!((in_.filling(), in_.rows[0].places), (set(&[3]), map.rows[0].places));
@@ -80,7 +79,11 @@ mod tests {
         assert_eq!(out.rows[1].places[..2], [Place::Serving(3), Place::Serving(2)]);
         // SSD 1 has no place left, and SSD 2 loses none.
         assert_eq!((out.deprived(), out.ssds[1].state), (set(&[1]), SsdState::Out));
-        let part = map.spread(3, 1, &[Some(0), None], 2, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
+        let part = map
+            .spread(3, 1, &[Some(0), None], ChangeBy { most: 2, term: 4 })
+            .unwrap()
+            .serve_all(&[(3, 1)], 4)
+            .unwrap();
         assert_eq!(
             (part.deprived(), part.ssds[0].state, part.ssds[1].state),
             (set(&[0]), SsdState::Out, SsdState::In)
@@ -97,7 +100,11 @@ mod tests {
         let mut map = two_rows();
         map.rows = map.rows.iter().copied().cycle().take(1 << 19).collect();
         let places: Vec<_> = [Some(1), Some(0)].into_iter().cycle().take(1 << 19).collect();
-        let after = map.spread(3, 1, &places, 2, 4).unwrap().serve_all(&[(3, 1)], 4).unwrap();
+        let after = map
+            .spread(3, 1, &places, ChangeBy { most: 2, term: 4 })
+            .unwrap()
+            .serve_all(&[(3, 1)], 4)
+            .unwrap();
         assert!(after.rows.iter().all(|row| row.incoming.is_none() && row.members().contains(3)));
     }
 
@@ -106,16 +113,28 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let map = two_rows();
         for places in [[None, None], [Some(2), Some(3)]] {
-            assert_eq!(map.spread(3, 1, &places, 2, 4), Err(Unchanged::NoPlace));
+            assert_eq!(map.spread(3, 1, &places, ChangeBy { most: 2, term: 4 }), Err(Unchanged::NoPlace));
         }
-        assert_eq!(map.spread(1, 1, &[Some(0), Some(1)], 2, 4), Err(Unchanged::NoPlace));
-        assert_eq!(map.spread(3, 0, &[Some(0), None], 2, 4), Err(Unchanged::Incarnation));
+        assert_eq!(
+            map.spread(1, 1, &[Some(0), Some(1)], ChangeBy { most: 2, term: 4 }),
+            Err(Unchanged::NoPlace)
+        );
+        assert_eq!(
+            map.spread(3, 0, &[Some(0), None], ChangeBy { most: 2, term: 4 }),
+            Err(Unchanged::Incarnation)
+        );
         let mut waits = map.clone();
         waits.ssds[0].state = SsdState::Absent;
-        assert_eq!(waits.spread(3, 1, &[Some(1), None], 2, 4), Err(Unchanged::NoPlace));
+        assert_eq!(
+            waits.spread(3, 1, &[Some(1), None], ChangeBy { most: 2, term: 4 }),
+            Err(Unchanged::NoPlace)
+        );
         let mut full = map.clone();
         full.ssds[3].state = SsdState::Full;
-        assert_eq!(full.spread(3, 1, &[Some(1), None], 2, 4), Err(Unchanged::NoPlace));
+        assert_eq!(
+            full.spread(3, 1, &[Some(1), None], ChangeBy { most: 2, term: 4 }),
+            Err(Unchanged::NoPlace)
+        );
     }
 
     proptest! {
@@ -130,7 +149,8 @@ mod tests {
                 if when == now { map.lose_all(lost, 1, 2).unwrap_or(map) } else { map }
             };
             let incarnation = |map: &Map| map.ssds[usize::from(joins)].incarnation;
-            let Ok(in_) = map.spread(joins, incarnation(&map), &places, most, 2) else { return Ok(()) };
+            let by = ChangeBy { most, term: 2 };
+            let Ok(in_) = map.spread(joins, incarnation(&map), &places, by) else { return Ok(()) };
             prop_assert_eq!(keeps_all(&map, &in_, most), Ok(()));
             prop_assert_eq!(in_.deprived(), SsdSet::EMPTY);
             let in_ = lose(in_, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state that callers and the session's thread share: the paths to the SSDs, in use and found anew.
 
-use super::map::{Came, Following};
+use super::following::{Came, Following};
 use super::{NewPaths, NotDialled, Path};
 use crate::anew::ConnectTarget;
 use crate::channel::Channel;

@@ -8,8 +8,8 @@
 //! ```
 
 use super::dial::Dialler;
+use super::following::Came;
 use super::inner::Inner;
-use super::map::Came;
 use super::{ADMIN_DEADLINE, NotDialled, Path, Wait};
 use crate::anew::NotMade;
 use crate::channel::QID;

@@ -13,7 +13,7 @@ use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
 use gnstor_base::time::{Span, Time};
-use gnstor_daemon::core::fleet_view::SsdView;
+use gnstor_daemon::core::report::SsdView;
 use gnstor_proto::placement::map3::State3;
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use crate::survive::chaos::Ending;
 use crate::survive::stats::Path;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
-use gnstor_daemon::core::fleet_view::SsdView;
+use gnstor_daemon::core::report::SsdView;
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::placement::map3::State3;
 

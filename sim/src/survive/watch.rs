@@ -7,7 +7,7 @@ use gnstor_base::time::{Span, Time};
 
 /// Interval of the looks at deadlines.
 const WATCH: Span = Span::from_ms(250);
-/// A request is over within this time (`lanes::DEADLINE`, and what a silent SSD takes to be given up).
+/// A request is over within this time (`requests::DEADLINE`, and what a silent SSD takes to be given up).
 const REQUEST: Span = Span::from_ms(12_000);
 /// A daemon answers each call within this time (`CoreConfig::request_ms` and a second).
 const CALL: Span = Span::from_ms(31_000);

@@ -2,9 +2,8 @@
 //! The calls of an operator: the fleet as it is, and SSDs that are taken out and back.
 
 use crate::core::failure::Failure;
-use crate::core::fleet_view::SsdView;
+use crate::core::report::{SsdView, describe};
 use crate::core::rights::Caller;
-use crate::core::shrink::describe;
 use crate::core::{Core, Reply, Ticket};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 

@@ -2,21 +2,13 @@
 //! An SSD that is back ends the earlier holders of client ids before it gets the fleet map. With its map it
 //! may serve by the entries that it has.
 
-use super::{Resync, Step};
+use crate::core::absence::{Holders, Resync, Step};
 use crate::core::{Answer, Command, Core};
 use gnstor_proto::slba::ClientId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Most CLIENT ENDs of an SSD that is back that are under way at a time.
 const MOST_HOLDERS: usize = 64;
-
-/// Ids whose earlier holders an SSD that is back ends, and the serials of their present ones. Other CLIENT
-/// ENDs may be under way for changes of volumes: the return of the SSD does not wait for those.
-#[derive(Default, Debug)]
-pub(super) struct Holders {
-    to_ask: BTreeMap<ClientId, u64>,
-    asked: BTreeSet<(ClientId, u64)>,
-}
 
 impl Core {
     fn resync_of(&mut self, ssd: u16) -> Option<&mut Resync> {

@@ -9,16 +9,13 @@
 //! It gets the place only on the operator's order (`gnstor fleet replace`). Otherwise a wrong file, started
 //! by mistake, would replace an SSD that could come back.
 
-use super::Step;
-use crate::core::shrink::{LEAVES, Newcomer, WHOLE_WEIGHT, counted};
+use crate::core::absence::{OTHER, Step};
+use crate::core::report::counted;
+use crate::core::shrink::{LEAVES, Newcomer, WHOLE_WEIGHT};
 use crate::core::{Answer, Command, Core};
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
-
-/// Why the newcomer stays out: it is no part of the array and gets no change. The next map drops the SSD that
-/// it replaces.
-pub(in crate::core) const OTHER: &str = "it is another SSD than the map names";
 
 impl Core {
     /// The SSD stays out, and is checked again only with the next map.

@@ -2,7 +2,7 @@
 //! An SSD that is back in an array whose voters decide: its promise says which map it has.
 
 use super::Step;
-use super::newcomer::OTHER;
+use crate::core::absence::OTHER;
 use crate::core::effect::WireMap;
 use crate::core::{Answer, Command, CommandId, Core};
 use gnstor_fleet::map::FleetView;

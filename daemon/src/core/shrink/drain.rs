@@ -14,9 +14,10 @@
 
 use super::Changes;
 use crate::core::capacity::Capacity;
-use crate::core::fleet_view::{Refusal, SsdView};
+use crate::core::report::{Refusal, SsdView};
 use crate::core::volume::{Stage, Volume};
 use crate::core::{Core, Vid};
+use gnstor_fleet::change::ChangeBy;
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::map::Map;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
@@ -228,7 +229,7 @@ impl Core {
             drawn.draw(u32::try_from(row).ok()?)
         };
         let term = self.term.number();
-        wire::change(map, |map: &Map| map.come_in(leaves, ssds, most, term, choose))
+        wire::change(map, |map: &Map| map.come_in(leaves, ssds, ChangeBy { most, term }, choose))
     }
 
     /// The SSDs that may come in, with their incarnations. Each has the map in use. So it knows that it does

@@ -19,10 +19,9 @@
 //! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
 
 use super::LEAVES;
-use super::state::SearchedBy;
+use super::spread::SearchedBy;
 use crate::core::capacity::Capacity;
-use crate::core::round::Round;
-use crate::core::volume::{Purpose, Stage, Volume};
+use crate::core::volume::{Purpose, Round, Stage, Volume};
 use crate::core::{Core, Owner};
 use gnstor_fleet::change::{HolderState, may_grow};
 use gnstor_fleet::map::Map;
@@ -37,6 +36,14 @@ pub(super) const REACH_MS: u64 = 5_000;
 /// A writer that opens later has that time, too. This bounds how long a series of new writers can hold up an
 /// SSD.
 const OPENS_LATER_MS: u64 = 6 * REACH_MS;
+
+/// A place of a row without an SSD, and the SSDs that may get it.
+#[derive(Clone, Copy)]
+struct Hole {
+    row: usize,
+    place: usize,
+    open: SsdSet,
+}
 
 impl Core {
     /// Brings SSDs up to date that are there and that the map does not name.
@@ -223,9 +230,9 @@ impl Core {
         let unused = bare.rows.iter_mut().flat_map(|row| row.places.iter_mut().skip(usize::from(most)));
         unused.for_each(|place| *place = None);
         let maps = (&drawn, &bare);
-        let next = fill(&|row, place, open| self.choose(now, maps, (row, place), open, true))
+        let next = fill(&|row, place, open| self.choose(now, maps, Hole { row, place, open }, true))
             // A spare may have too little room for all holes.
-            .or_else(|| fill(&|row, place, open| self.choose(now, maps, (row, place), open, false)))
+            .or_else(|| fill(&|row, place, open| self.choose(now, maps, Hole { row, place, open }, false)))
             // The SSDs have no room for the places of others, so each gets only its own places back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
         if next.is_none() && ssds == by.ssds && !self.awaits_a_spare(now) {
@@ -263,10 +270,10 @@ impl Core {
         &self,
         now: u64,
         (map, bare): (&FleetMap3, &FleetMap3),
-        (row, place): (usize, usize),
-        open: SsdSet,
+        hole: Hole,
         spares_first: bool,
     ) -> Option<u16> {
+        let Hole { row, place, open } = hole;
         let is_in_row = |ssd| map.rows[row].places.iter().flatten().any(|at| at.ssd == ssd);
         let moves = open.iter().any(is_in_row);
         let draw = || {

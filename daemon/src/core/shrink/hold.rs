@@ -1,7 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! MAP HOLD: the voters decide the next map, and say which SSDs that lose a place have said goodbye.
 
+use super::state::Proposed;
+use super::wait::History;
 use super::{Answer, Command, CommandId, Core, FleetView, OTHER, Owner, Refusal};
+use crate::core::report::MapChange;
+use gnstor_fleet::lease::Timing;
+use gnstor_fleet::set::SsdSet;
+
+impl Proposed {
+    /// Makes the map active if a majority of these voters holds it and the leases that it ends are over.
+    pub(super) fn look(&mut self, now: u64, voters: SsdSet, history: &mut History) {
+        if self.is_active {
+            return;
+        }
+        let seen = self.round.decided_at.map_or(now, |at| self.wait.look(now, at));
+        let gone = self.round.gone(voters);
+        self.is_active = self.round.may_activate(seen, Timing::DEFAULT_MS, gone);
+        if self.is_active {
+            let map = &self.round.map;
+            let (epoch, deprived) = (map.epoch(), map.deprived());
+            let stopped = deprived.iter().filter(|ssd| gone.contains(*ssd)).collect();
+            let waited_ms = self.round.decided_at.map_or(0, |at| now.saturating_sub(at));
+            tracing::info!(epoch, ?deprived, ?stopped, waited_ms, "the fleet map is made");
+            history.push(MapChange { epoch, deprived, stopped, waited_ms });
+        }
+    }
+}
 
 impl Core {
     /// Sends MAP HOLD to each voter that is connected and has not been asked. A start may have gone on

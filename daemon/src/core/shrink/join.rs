@@ -15,13 +15,13 @@
 use super::{LEAVES, WHOLE_WEIGHT};
 use crate::core::effect::Reply;
 use crate::core::failure::Failure;
+use crate::core::request::{Add, Found};
 use crate::core::{Core, Effect, Phase, Ticket};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3, Vote};
-use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
 use gnstor_proto::voting::HELD_MAP_BYTES;
 use std::collections::BTreeMap;
@@ -31,36 +31,6 @@ use std::net::IpAddr;
 const RECORD_BYTES: usize = 112;
 /// Least and largest weight of an SSD that joins: a hundredth, and a hundredfold.
 const WEIGHTS: std::ops::RangeInclusive<u32> = WHOLE_WEIGHT / 100..=WHOLE_WEIGHT * 100;
-
-/// An SSD that is to join.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Add {
-    /// `host:port` of the SSD.
-    pub address: String,
-    /// Whether the SSD is a spare: it gets no places until another SSD is lost or leaves.
-    pub spare: bool,
-    /// Node, a failure domain. None: one of its own.
-    pub node: Option<u16>,
-    /// Rack.
-    pub rack: u16,
-    /// Weight, 16.16 fixed point.
-    pub weight: u32,
-    /// The SSD's report from that address. None: the call only asks which number the SSD would have.
-    pub found: Option<Found>,
-}
-
-/// What a joining SSD reports about itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The number under which the daemon connected to the SSD to inspect it.
-    pub ssd: u16,
-    /// Identity. None: the SSD's version states none.
-    pub says: Option<SsdSays>,
-    /// The array of its fleet map, if it has a map. A map of format 2 names none.
-    pub array: Option<[u8; 16]>,
-    /// Name of a volume that the SSD already has.
-    pub volume: Option<String>,
-}
 
 /// How long others wait for an SSD that was just added, as it has not answered yet.
 const ANSWERS_MS: u64 = 5_000;

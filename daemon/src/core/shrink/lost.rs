@@ -8,47 +8,17 @@
 //! The rules are in `gnstor_fleet::change::lost`. One SSD's content decides: other absent copies are dropped.
 
 use crate::core::Core;
+use crate::core::report::LostBlocks;
 use gnstor_fleet::map::Map;
 use gnstor_fleet::wire;
 use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3};
 use gnstor_proto::placement::{Rows as _, group_of};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 /// Largest number of chunks that are checked one by one. With more, the share of the groups is a close
 /// estimate, because groups are drawn.
 const EXACT_CHUNKS: u64 = 4_096;
-/// Volumes that a sentence names.
-const NAMED: usize = 5;
-
-/// Blocks of a volume that only SSDs have which are lost or absent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LostBlocks {
-    /// The volume.
-    pub volume: String,
-    /// Number of its blocks; an estimate for a large volume.
-    pub blocks: u64,
-}
-
-/// The numbers of lost blocks, for any caller. Names are left out: a caller may not see every volume.
-pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
-    let blocks: u64 = lost.iter().map(|lost| lost.blocks).sum();
-    format!("{blocks} blocks of {} volumes", lost.len())
-}
-
-/// The volumes' losses, in a sentence for administrators.
-pub(in crate::core) fn describe(lost: &[LostBlocks]) -> String {
-    let mut text = format!("{}: ", counted(lost));
-    for (at, LostBlocks { volume, blocks }) in lost.iter().take(NAMED).enumerate() {
-        let comma = if at > 0 { ", " } else { "" };
-        let _ = write!(text, "{comma}{volume:?} {blocks}");
-    }
-    if lost.len() > NAMED {
-        let _ = write!(text, " and {} others", lost.len() - NAMED);
-    }
-    text
-}
 
 /// Whether all copies of a volume with this number of replicas are on this SSD or on absent ones, and this
 /// one decides. Of a merge (rule 17) each SSD may have what no other one has.
@@ -177,24 +147,4 @@ impl Core {
 /// Whether the SSD has a place that serves.
 pub(super) fn serves_some(map: &FleetMap3, ssd: u16) -> bool {
     map.rows.iter().flat_map(|row| row.places).flatten().any(|place| place.ssd == ssd && !place.filling)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-
-    #[test]
-    fn a_sentence_names_some_volumes_and_counts_all() {
-        let _deadline = Deadline::after(LIMIT);
-        let lost = |count: u64| -> Vec<LostBlocks> {
-            (1..=count).map(|n| LostBlocks { volume: format!("v{n}"), blocks: n }).collect()
-        };
-        assert_eq!(describe(&lost(2)), "3 blocks of 2 volumes: \"v1\" 1, \"v2\" 2");
-        let many = describe(&lost(7));
-        assert!(
-            many.starts_with("28 blocks of 7 volumes: ") && many.ends_with("\"v5\" 5 and 2 others"),
-            "{many}"
-        );
-    }
 }

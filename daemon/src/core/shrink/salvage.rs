@@ -11,9 +11,9 @@
 //! starts finds the map before the salvage or the one after it. If it finds the former, the operator repeats
 //! the call.
 
-use super::LostBlocks;
 use super::lost::{blocks_in, serves_some};
 use crate::core::failure::Failure;
+use crate::core::report::{LostBlocks, Salvageable};
 use crate::core::volume::{Purpose, Stage, Volume};
 use crate::core::{Core, Reply, Ticket};
 use gnstor_fleet::map::{Map, Row};
@@ -43,15 +43,6 @@ impl Salvage {
     pub(super) fn is_over(&self, map: &AnyMap) -> bool {
         self.of.iter().all(|&ssd| map.state(ssd) != Some(State3::Absent))
     }
-}
-
-/// A salvage that can be done, or has begun.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Salvageable {
-    /// The SSDs whose copies are merged.
-    pub ssds: Vec<u16>,
-    /// The volumes of which some blocks have lossy copies only.
-    pub volumes: Vec<LostBlocks>,
 }
 
 /// Whether each copy of volumes with this number of replicas is on an absent SSD.

@@ -10,8 +10,8 @@
 //! drain. Each other one is of an SSD that takes its share.
 
 use super::LEAVES;
-use super::state::SearchedBy;
 use crate::core::Core;
+use gnstor_fleet::change::ChangeBy;
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::map::Map;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
@@ -20,6 +20,20 @@ use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3};
 
 /// An SSD with less than this part of its share takes the rest.
 const PART: u64 = 4;
+
+/// The inputs of a search for SSDs that take places. Another search with the same inputs finds the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SearchedBy {
+    pub(super) epoch: u64,
+    /// The SSDs that may take them, with their incarnations.
+    pub(super) ssds: Vec<(u16, u32)>,
+    /// The replicas of a volume by which the map is judged.
+    pub(super) replicas: u8,
+    /// Blocks that the volumes reserve on each SSD.
+    pub(super) reserved: Vec<u64>,
+    /// SSDs that are out, and for which their places were kept long enough.
+    pub(super) late: SsdSet,
+}
 
 /// An SSD that is to take its share.
 #[derive(Default, Debug)]
@@ -83,7 +97,8 @@ impl Core {
         }
         let most = self.most(map);
         let places = map.share(ssd, &self.shares(ssd, map), most);
-        let next = wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, most, term));
+        let next =
+            wire::change(map, |map: &Map| map.spread(ssd, incarnation, &places, ChangeBy { most, term }));
         let lacks = next.as_ref().map(|next| self.room_that_lacks(next)).unwrap_or_default();
         if let Some((on, bytes)) = lacks.first() {
             let why = format!("SSD {on} lacks {bytes} bytes for its share; delete volumes");

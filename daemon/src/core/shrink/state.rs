@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of the daemon on the way to the next map.
 
-use super::LostBlocks;
 use super::join::Joins;
 use super::salvage::Salvage;
-use super::spread::Spread;
+use super::spread::{SearchedBy, Spread};
 use super::votes::{Anew, Newcomer};
 use super::wait::{History, Wait};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
 use crate::core::members::members_of;
+use crate::core::report::LostBlocks;
 use crate::core::request::Create;
 use crate::core::{CommandId, Ticket};
 use gnstor_fleet::leader::Round;
@@ -74,28 +74,14 @@ impl Proposed {
     }
 }
 
-/// What the daemon has told an SSD about the active map.
+/// Delivery of the active map to an SSD.
 #[derive(Default, Debug)]
-struct Told {
+struct Delivery {
     /// The SSD has the map of this epoch, or a newer one.
     has: u64,
     /// The daemon is telling the SSD the map of this epoch.
     asked: Option<(CommandId, u64)>,
     retry_at: Option<u64>,
-}
-
-/// The inputs of a search for SSDs that take places. Another search with the same inputs finds the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SearchedBy {
-    pub(super) epoch: u64,
-    /// The SSDs that may take them, with their incarnations.
-    pub(super) ssds: Vec<(u16, u32)>,
-    /// The replicas of a volume by which the map is judged.
-    pub(super) replicas: u8,
-    /// Blocks that the volumes reserve on each SSD.
-    pub(super) reserved: Vec<u64>,
-    /// SSDs that are out, and for which their places were kept long enough.
-    pub(super) late: SsdSet,
 }
 
 /// The change of the map in progress, and the inputs of the next one.
@@ -116,7 +102,7 @@ pub(in crate::core) struct Changes {
     /// SSDs without which a start went on: they count as down until the daemon serves.
     presumed: BTreeMap<u16, String>,
     says: BTreeMap<u16, SsdSays>,
-    told: BTreeMap<u16, Told>,
+    deliveries: BTreeMap<u16, Delivery>,
     returns: BTreeMap<u16, Vec<u64>>,
     /// SSDs that came back too often. They get no places until they are resumed.
     flapping: BTreeSet<u16>,
@@ -188,7 +174,7 @@ impl Changes {
             anew.lost(ssd);
         }
         self.says.remove(&ssd);
-        self.told.remove(&ssd);
+        self.deliveries.remove(&ssd);
     }
 
     /// The SSD answers again.
@@ -313,32 +299,34 @@ impl Changes {
 
     /// Notes that the SSD has the map of this epoch.
     pub(in crate::core) fn knows(&mut self, ssd: u16, epoch: u64) {
-        let told = self.told.entry(ssd).or_default();
-        told.has = told.has.max(epoch);
-        told.retry_at = None;
+        let delivery = self.deliveries.entry(ssd).or_default();
+        delivery.has = delivery.has.max(epoch);
+        delivery.retry_at = None;
     }
 
     pub(super) fn has(&self, ssd: u16, epoch: u64) -> bool {
-        self.told.get(&ssd).is_some_and(|told| told.has >= epoch)
+        self.deliveries.get(&ssd).is_some_and(|delivery| delivery.has >= epoch)
     }
 
-    pub(super) fn is_to_be_told(&self, ssd: u16, epoch: u64, now: u64) -> bool {
-        let is_due = |told: &Told| told.asked.is_none() && told.retry_at.is_none_or(|at| at <= now);
-        !self.is_down(ssd) && self.told.get(&ssd).is_none_or(|told| told.has < epoch && is_due(told))
+    pub(super) fn is_map_due(&self, ssd: u16, epoch: u64, now: u64) -> bool {
+        let is_due =
+            |delivery: &Delivery| delivery.asked.is_none() && delivery.retry_at.is_none_or(|at| at <= now);
+        !self.is_down(ssd)
+            && self.deliveries.get(&ssd).is_none_or(|delivery| delivery.has < epoch && is_due(delivery))
     }
 
     pub(super) fn telling(&mut self, ssd: u16, id: CommandId, epoch: u64) {
-        let told = self.told.entry(ssd).or_default();
-        (told.asked, told.retry_at) = (Some((id, epoch)), None);
+        let delivery = self.deliveries.entry(ssd).or_default();
+        (delivery.asked, delivery.retry_at) = (Some((id, epoch)), None);
     }
 
-    pub(super) fn told(&mut self, ssd: u16, id: CommandId, has: bool, retry_at: u64) {
-        let Some(told) = self.told.get_mut(&ssd) else { return };
-        let Some((_, epoch)) = told.asked.take_if(|(asked, _)| *asked == id) else { return };
+    pub(super) fn delivered(&mut self, ssd: u16, id: CommandId, has: bool, retry_at: u64) {
+        let Some(delivery) = self.deliveries.get_mut(&ssd) else { return };
+        let Some((_, epoch)) = delivery.asked.take_if(|(asked, _)| *asked == id) else { return };
         if has {
-            told.has = told.has.max(epoch);
+            delivery.has = delivery.has.max(epoch);
         } else {
-            told.retry_at = Some(retry_at);
+            delivery.retry_at = Some(retry_at);
         }
     }
 
@@ -370,8 +358,9 @@ impl Changes {
         let over = round.zip(over).map(|(round, over)| round.wait.looks_at(over));
         let asks = round.into_iter().flat_map(|round| &round.failed);
         let asks = asks.filter(|(ssd, _)| !self.is_disconnected(**ssd)).map(|(_, (_, at))| *at);
-        let tells = self.told.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
-        let tells = tells.filter_map(|(_, told)| told.retry_at.filter(|_| told.asked.is_none()));
+        let tells =
+            self.deliveries.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
+        let tells = tells.filter_map(|(_, delivery)| delivery.retry_at.filter(|_| delivery.asked.is_none()));
         over.into_iter().chain(asks).chain(tells).min()
     }
 }

@@ -16,11 +16,10 @@
 //! majority of the new voters grant the term (TERM TAKE) before it proposes the next map. A map that one of
 //! them holds is proposed first.
 
-use super::{LEAVES, describe};
+use super::LEAVES;
 use crate::core::effect::Answer;
 use crate::core::epoch::Known;
-use crate::core::fleet_view::{Refusal as Sentence, SsdView};
-use crate::core::start::as_known;
+use crate::core::report::{Refusal as Sentence, SsdView, describe};
 use crate::core::{CommandId, Core, Owner};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::leader::Candidate;
@@ -324,7 +323,7 @@ impl Core {
             Answer::Promise(promise) if promise.active.epoch() > epoch => {
                 return self.depose(ssd, "knows a newer fleet map");
             }
-            Answer::Promise(promise) if is_named => anew.candidate.promised(ssd, as_known(*promise)),
+            Answer::Promise(promise) if is_named => anew.candidate.promised(ssd, promise.known()),
             Answer::HigherTerm(_) | Answer::Refused(Refusal::StaleTerm) => {
                 return self.depose(ssd, "refused this daemon's term");
             }

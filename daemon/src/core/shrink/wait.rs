@@ -9,10 +9,8 @@
 //! The daemon checks the clock often, and a leap counts as one step. A daemon that did not run for some time
 //! waits longer.
 
-use super::state::Proposed;
+use crate::core::report::MapChange;
 use gnstor_fleet::lease::Timing;
-use gnstor_fleet::map::FleetView as _;
-use gnstor_fleet::set::SsdSet;
 use std::collections::VecDeque;
 
 /// Interval of the looks.
@@ -48,25 +46,12 @@ impl Wait {
 /// Number of maps that the daemon remembers.
 const REMEMBERED: usize = 16;
 
-/// A map that this daemon made, and how long it waited for leases.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MapChange {
-    /// The map's epoch.
-    pub epoch: u64,
-    /// SSDs that lost a place.
-    pub deprived: SsdSet,
-    /// The ones among them that had said goodbye.
-    pub stopped: SsdSet,
-    /// The wait for the leases of the others, in milliseconds of the daemon's clock.
-    pub waited_ms: u64,
-}
-
 /// The last maps that this daemon made.
 #[derive(Default, Debug)]
 pub(in crate::core) struct History(VecDeque<MapChange>);
 
 impl History {
-    fn push(&mut self, change: MapChange) {
+    pub(super) fn push(&mut self, change: MapChange) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
         }
@@ -76,25 +61,5 @@ impl History {
     /// Oldest first.
     pub(in crate::core) fn changes(&self) -> Vec<MapChange> {
         self.0.iter().cloned().collect()
-    }
-}
-
-impl Proposed {
-    /// Makes the map active if a majority of these voters holds it and the leases that it ends are over.
-    pub(super) fn look(&mut self, now: u64, voters: SsdSet, history: &mut History) {
-        if self.is_active {
-            return;
-        }
-        let seen = self.round.decided_at.map_or(now, |at| self.wait.look(now, at));
-        let gone = self.round.gone(voters);
-        self.is_active = self.round.may_activate(seen, Timing::DEFAULT_MS, gone);
-        if self.is_active {
-            let map = &self.round.map;
-            let (epoch, deprived) = (map.epoch(), map.deprived());
-            let stopped = deprived.iter().filter(|ssd| gone.contains(*ssd)).collect();
-            let waited_ms = self.round.decided_at.map_or(0, |at| now.saturating_sub(at));
-            tracing::info!(epoch, ?deprived, ?stopped, waited_ms, "the fleet map is made");
-            history.push(MapChange { epoch, deprived, stopped, waited_ms });
-        }
     }
 }

@@ -13,17 +13,12 @@
 //!
 //! A member that is reached, and does not answer, is waited for. It may have taken a newer map.
 
-use super::elect::Reach;
-use super::{Progress, Start, Step};
+use super::{Progress, Reach, Start, Step};
 use crate::core::Core;
+use crate::core::absence::WITHOUT_A_MAP;
 use crate::core::members::members_of;
 use gnstor_proto::placement::AnyMap;
 use std::collections::BTreeSet;
-
-/// Why a member without a fleet map stays away from an array with volumes.
-pub(in crate::core) const WITHOUT_A_MAP: &str = "\
-    it came back without a fleet map, so without its blocks, and a formatted or replaced SSD cannot be filled \
-    again by this version: put the old one back";
 
 /// Sides that starts without some members take. With this number the client ids of such starts, 1,024 for a
 /// term, do not meet those of the start before.

@@ -17,17 +17,15 @@
 //! without that SSD. A table counts also if its SSD is dropped as one of the losses: perhaps no other table
 //! was read.
 
-use super::fresh::other_number;
-use super::{Probe, Progress, Start, Step};
-use crate::core::epoch::{Known, newest};
+use super::voters::{other_number, voters_of};
+use super::{Probe, Progress, Reach, Start, Step};
+use crate::core::absence::OTHER;
+use crate::core::epoch::newest;
 use crate::core::members::members_of;
-use crate::core::presence::OTHER;
 use crate::core::term::Term;
-use crate::core::{Command, Core, Phase, Promised};
+use crate::core::{Command, Core, Phase};
 use gnstor_fleet::ArrayId;
-use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
-use gnstor_fleet::voter::{Held, Promise};
 use gnstor_proto::placement::map3::Ssd3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -40,30 +38,6 @@ const PATIENCE_MS: u64 = 2_000;
 const ABSENT_MS: u64 = 500;
 /// Number of times that a start reads all anew for SSDs whose links broke. Then it goes on without them.
 const READS: u32 = 3;
-
-/// Whether the daemon reaches an SSD.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Reach {
-    #[default]
-    Unknown,
-    /// The SSD has answered since this daemon started.
-    Answers,
-    /// The SSD has not answered since this daemon started, and its link says that it is not there.
-    None,
-}
-
-/// The voters that a map names; none in format 2.
-pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
-    match map {
-        AnyMap::Two(_) => SsdSet::EMPTY,
-        AnyMap::Three(map) => map.voters(),
-    }
-}
-
-pub(in crate::core) fn as_known(promise: Promised) -> Promise<Known> {
-    let held = promise.held.map(|(term, map)| Held { term, map: Known::new(map) });
-    Promise { array: promise.array, active: Known::new(promise.active), held }
-}
 
 impl Start {
     /// One more SSD is connected.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The map that a start publishes: the newest that was found, or the first one of an array.
 
-use super::elect::voters_of;
+use super::voters::{other_number, voters_of};
 use super::{Probe, Progress, Start, Step, degraded};
 use crate::core::capacity::Capacity;
 use crate::core::epoch::{check_room, newest};
@@ -176,16 +176,6 @@ fn array_of(says: &[SsdSays]) -> [u8; 16] {
     id[..8].copy_from_slice(&half(1).to_le_bytes());
     id[8..].copy_from_slice(&half(2).to_le_bytes());
     id
-}
-
-/// Other SSDs are connected than the map names.
-pub(super) fn other_number(map: &impl Rows, connected: usize) -> Stop {
-    let count = map.count();
-    let witness = if connected + 1 == count { "; if the last one is its witness: --witness" } else { "" };
-    Stop::Array(format!(
-        "the array's fleet map names {count} SSDs, but {connected} are connected: connect all of them, in the \
-         order of the map{witness}"
-    ))
 }
 
 /// The witness of a fresh map, in a failure domain of its own. It has no place: its state stays out.

@@ -2,8 +2,8 @@
 //! The last step of a start: it makes one state out of the tables of all SSDs.
 
 use super::Step;
+use crate::core::absence::{Absence, OTHER};
 use crate::core::capacity::Capacity;
-use crate::core::presence::{Absence, OTHER};
 use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
 use crate::core::{Command, Core, Effect, GoneVolume, Owner, Phase, Stop};

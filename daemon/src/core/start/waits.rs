@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a step of a start waits for.
 
-use super::elect::voters_of;
+use super::voters::voters_of;
 use super::{Start, Step};
 use crate::core::members::{Members, members_of};
 use gnstor_proto::placement::AnyMap;

@@ -19,8 +19,13 @@ impl Hosts {
             let key = QueueKey(nth);
             let Some(cntlid) = self.create(key, host(identity), Time::ZERO) else { return };
             self.open(key, 0, 2);
-            self.queue(key).expect("it is open").role = Role::Admin(cntlid);
+            self.queue_mut(key).expect("it is open").role = Role::Admin(cntlid);
         }
+    }
+
+    /// Searches for a queue's id so far.
+    pub(crate) fn searches(&self) -> u32 {
+        self.searches.get()
     }
 }
 
@@ -36,7 +41,7 @@ fn thousands_of_controllers_end_in_the_order_of_their_deadlines() {
         let kato = Span::from_ms(u64::from(nth % 7 + 1));
         let new = NewHost { identity, host_id: [0; 16], serial: 0, kato, proof: Proof::NotAsked };
         let cntlid = hosts.create(QueueKey(nth), new, Time::ZERO).expect("an id is free");
-        hosts.queue(QueueKey(nth)).expect("it is open").role = Role::Admin(cntlid);
+        hosts.queue_mut(QueueKey(nth)).expect("it is open").role = Role::Admin(cntlid);
     }
     let (mut last, mut ended) = (Time::ZERO, 0);
     while let (at, Some(admin)) = hosts.first_deadline() {
@@ -78,10 +83,10 @@ fn a_deadline_is_the_one_that_the_host_has_now() {
     }
     let at = |ms| Time::ZERO + Span::from_ms(ms);
     assert_eq!(hosts.first_deadline(), (at(10), Some(QueueKey(1))));
-    hosts.host(1).expect("it").last_alive = at(30);
+    hosts.host_mut(1).expect("it").last_alive = at(30);
     assert_eq!(hosts.first_deadline(), (at(20), Some(QueueKey(2))));
-    hosts.host(1).expect("it").kato = Span::from_ms(1);
-    hosts.host(1).expect("it").last_alive = at(5);
+    hosts.host_mut(1).expect("it").kato = Span::from_ms(1);
+    hosts.host_mut(1).expect("it").last_alive = at(5);
     hosts.look_again(1);
     assert_eq!(hosts.first_deadline(), (at(6), Some(QueueKey(1))));
 }

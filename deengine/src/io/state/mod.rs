@@ -61,10 +61,10 @@ pub(crate) struct Commands {
     pub(in crate::io) starved: Starved,
     /// How often a waiting command was tried again.
     #[cfg(test)]
-    pub(crate) tries: u64,
+    pub(in crate::io) tries: u64,
     /// How often a write that waits for frames was judged by a new entry.
     #[cfg(test)]
-    pub(crate) judged: u64,
+    pub(in crate::io) judged: u64,
     /// The commands in `waiting` are being tried again.
     pub(in crate::io) is_retrying: bool,
     /// Blocks that may still be unmapped in this step.
@@ -121,6 +121,12 @@ impl Commands {
     /// Gives back the share of frames of a write whose data is no longer under way.
     pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
         self.shares.give_of(request);
+    }
+
+    /// How often a waiting command was tried again, and a write that waits for frames judged by a new entry.
+    #[cfg(test)]
+    pub(crate) fn tried_and_judged(&self) -> (u64, u64) {
+        (self.tries, self.judged)
     }
 
     /// Frames that a client waits for data in.

@@ -189,5 +189,18 @@ pub(crate) struct Repair {
     pub(in crate::repair) paused_in: Option<u64>,
     /// Epoch of the map by which the SSD filled before its last start, if that map also gives it serving
     /// places.
-    pub(crate) forgotten_in: Option<u64>,
+    forgotten_in: Option<u64>,
+}
+
+impl Repair {
+    /// The SSD filled by the map of this epoch before its last start, and that map also gives it serving
+    /// places. It has forgotten which blocks it has.
+    pub(crate) fn forget_fill(&mut self, epoch: Option<u64>) {
+        self.forgotten_in = epoch;
+    }
+
+    /// Whether the SSD has forgotten its fill by the map of this epoch.
+    pub(crate) fn has_forgotten(&self, epoch: u64) -> bool {
+        self.forgotten_in == Some(epoch)
+    }
 }

@@ -61,7 +61,7 @@ fn a_stranger_makes_an_ssd_search_for_no_queue_id() {
     let mut harness = asking(Group::Null);
     let seven = host(7, 1);
     let (cntlid, session) = proven(&mut harness, ADMIN, seven);
-    let searches = |harness: &mut Harness| harness.ssd().hosts.searches.get();
+    let searches = |harness: &mut Harness| harness.ssd().hosts.searches();
     let before = searches(&mut harness);
     for stranger in [host(8, 1), host(7, 2), Host { id: [9; 16], ..seven }] {
         assert_eq!(

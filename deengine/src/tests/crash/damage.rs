@@ -54,7 +54,7 @@ impl Campaign {
     /// Checks that SMART reports a loss.
     fn check_degraded(&mut self, why: &str) {
         let hold = std::mem::replace(&mut self.harness.hold, false);
-        let smart = self.harness.log(DAEMON, 2, 0, 128, false).expect("the SMART page");
+        let smart = self.harness.log(DAEMON, start_of(2, 128)).expect("the SMART page");
         self.harness.hold = hold;
         assert_ne!(smart[0] & 1 << 2, 0, "{why}");
     }

@@ -14,7 +14,7 @@ impl Campaign {
     ) -> (Vec<Option<u64>>, Option<Refusal>) {
         let Life::There(entry) = &self.table[&raw] else { panic!("volume {raw} is not there") };
         let key = (raw, entry.generation, vba);
-        let mut sqe = self.sqe_for(io::READ, READER, key, blocks, Stamp::default());
+        let mut sqe = self.sqe_for(io::READ, READER, (key, blocks), Stamp::default());
         sqe.dptr = KeyedSgl::keyed(u64::from(SLOTS * CHUNK) * 4096, blocks * 4096, KEY);
         let hold = std::mem::replace(&mut self.harness.hold, false);
         let cid = self.harness.submit(READER, sqe);
@@ -53,7 +53,7 @@ impl Campaign {
         let (command, tag) = (self.commands, self.tag);
         self.harness.poke(WRITER, (slot * CHUNK) as usize * BLOCK, &block(tag));
         self.oracle.sent(command, key, stamp, Some(tag));
-        let mut sqe = self.sqe_for(io::WRITE, WRITER, key, 1, stamp);
+        let mut sqe = self.sqe_for(io::WRITE, WRITER, (key, 1), stamp);
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, 4096, KEY);
         let fua = ReadWrite::decode(&sqe).fua;
         self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: Some(slot) });
@@ -70,7 +70,7 @@ impl Campaign {
             (0..CHUNK).for_each(|index| {
                 self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, None)
             });
-            let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, first, CHUNK, stamp);
+            let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, (first, CHUNK), stamp);
             let fua = ReadWrite::decode(&sqe).fua;
             self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: None });
             while self.is_busy(WRITER) && self.has_power() {

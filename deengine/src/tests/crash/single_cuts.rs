@@ -21,7 +21,7 @@ fn an_ssd_that_lost_writes_is_filling_until_a_newer_map() {
         campaign.connect_to(ssd);
         assert!(is_filling(&mut campaign));
         campaign.harness.hold = false;
-        let smart = campaign.harness.log(DAEMON, 2, 0, 128, false).unwrap();
+        let smart = campaign.harness.log(DAEMON, start_of(2, 128)).unwrap();
         assert_eq!(
             (smart[0], smart[144]),
             (1 << 2 | 1 << 4, 1),

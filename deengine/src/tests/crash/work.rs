@@ -293,8 +293,7 @@ impl Campaign {
         &mut self,
         opcode: u8,
         queue: QueueKey,
-        (raw, _, vba): Key,
-        blocks: u32,
+        ((raw, _, vba), blocks): (Key, u32),
         stamp: Stamp,
     ) -> Sqe {
         let mut sqe = sqe(opcode);

@@ -21,7 +21,8 @@ impl World {
     }
 
     fn scrub_log(&mut self, ssd: usize) -> ScrubLog {
-        ScrubLog::decode(&self.ssds[ssd].log(DAEMON, SCRUB_LID, 0, 16, true).expect("a page")).expect("valid")
+        ScrubLog::decode(&self.ssds[ssd].log(DAEMON, start_of(SCRUB_LID, 16).retained()).expect("a page"))
+            .expect("valid")
     }
 
     fn until_scrubbed(&mut self, ssd: usize) -> ScrubLog {

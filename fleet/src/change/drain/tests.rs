@@ -68,13 +68,17 @@ fn an_ssd_leaves_in_two_epochs_and_the_second_one_alone_takes_its_places() {
     let _deadline = Deadline::after(LIMIT);
     // [0] [1] and [1] [2]
     let map = two_rows();
-    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    let in_ = map.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first).unwrap();
     assert_eq!((in_.epoch, in_.term, in_.deprived()), (map.epoch + 1, 4, SsdSet::EMPTY));
     let incoming = |map: &Map| -> Vec<Option<Incoming>> { map.rows.iter().map(|row| row.incoming).collect() };
     let (row_0, row_1) = (Incoming { ssd: 2, place: 1 }, Incoming { ssd: 0, place: 0 });
     assert_eq!(incoming(&in_), [Some(row_0), Some(row_1)]);
     assert_eq!(in_.filling(), set(&[0, 2]));
-    assert_eq!(in_.come_in(1, &all(&map), 2, 4, first), Err(Unchanged::NoPlace), "all have one");
+    assert_eq!(
+        in_.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first),
+        Err(Unchanged::NoPlace),
+        "all have one"
+    );
     assert_eq!(in_.serve_all(&[(2, 1)], 4), Err(Unchanged::NoPlace), "SSD 0 has not filled yet");
     let out = in_.serve_all(&[(2, 1), (0, 1)], 4).unwrap();
     assert_eq!((out.ssds[1].state, out.deprived()), (SsdState::Out, set(&[1])));
@@ -92,11 +96,11 @@ fn where_each_ssd_has_a_place_one_gives_up_a_place_that_no_volume_uses() {
     map.ssds.truncate(3);
     map.rows[0].places[2] = Place::Serving(2);
     map.rows[1].places[2] = Place::Serving(0);
-    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    let in_ = map.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first).unwrap();
     assert_eq!(in_.rows[0].places[..3], [Place::Serving(0), Place::Serving(1), Place::Empty]);
     assert_eq!((in_.rows[0].incoming, in_.deprived()), (Some(Incoming { ssd: 2, place: 1 }), SsdSet::EMPTY));
     assert_eq!(
-        map.come_in(1, &all(&map), 3, 4, first),
+        map.come_in(1, &all(&map), ChangeBy { most: 3, term: 4 }, first),
         Err(Unchanged::NoPlace),
         "a volume of three needs all"
     );
@@ -105,7 +109,7 @@ fn where_each_ssd_has_a_place_one_gives_up_a_place_that_no_volume_uses() {
     assert_eq!(out.rows[1].places[..3], [Place::Serving(0), Place::Serving(2), Place::Empty]);
     // The one whose places no volume uses needs no other in its place.
     let map = Map { rows: vec![map.rows[0]], ..map };
-    assert_eq!(map.come_in(2, &all(&map), 2, 4, first), Err(Unchanged::NoPlace));
+    assert_eq!(map.come_in(2, &all(&map), ChangeBy { most: 2, term: 4 }, first), Err(Unchanged::NoPlace));
     let left = map.leave_unused(2, 2, 4).unwrap();
     assert_eq!((left.ssds[2].state, left.deprived(), left.epoch), (SsdState::Out, set(&[2]), map.epoch + 1));
     assert_eq!(left.rows[0].places[2], Place::Empty);
@@ -121,7 +125,7 @@ fn the_only_copy_of_a_row_does_not_leave_from_a_place_that_no_volume_uses() {
     map.rows[0].places = [Place::Empty, Place::Empty, Place::Serving(1), Place::Serving(2)];
     map.rows[0].first = 2;
     assert_eq!(map.leave_unused(1, 2, 4), Err(Unchanged::NoPlace));
-    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    let in_ = map.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first).unwrap();
     assert_eq!(in_.rows[0].incoming, Some(Incoming { ssd: 0, place: 2 }));
     let out = in_.serve_all(&all(&in_), 4).unwrap();
     assert_eq!((out.rows[0].places[2], out.ssds[1].state), (Place::Serving(0), SsdState::Out));
@@ -147,7 +151,7 @@ fn an_ssd_without_a_place_leaves_at_once() {
 fn a_drain_that_is_called_off_takes_nothing_from_the_one_that_stays() {
     let _deadline = Deadline::after(LIMIT);
     let map = two_rows();
-    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    let in_ = map.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first).unwrap();
     assert_eq!(in_.stay(set(&[1]), 4), Err(Unchanged::NoPlace));
     let stays = in_.stay(SsdSet::EMPTY, 4).unwrap();
     assert_eq!((&stays.rows, stays.epoch, stays.deprived()), (&map.rows, in_.epoch + 1, SsdSet::EMPTY));
@@ -157,14 +161,14 @@ fn a_drain_that_is_called_off_takes_nothing_from_the_one_that_stays() {
 fn the_one_that_comes_in_takes_the_hole_of_one_that_is_lost_and_goes_when_it_is_lost_itself() {
     let _deadline = Deadline::after(LIMIT);
     let map = two_rows();
-    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    let in_ = map.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first).unwrap();
     let lost = in_.lose(1, 2, 4).unwrap();
     assert_eq!(lost.rows[0].places[..2], [Place::Serving(0), Place::Filling(2)]);
     assert_eq!((lost.rows[0].incoming, lost.ssds[1].state), (None, SsdState::Out));
     let other = in_.lose(0, 2, 4).unwrap();
     assert_eq!((other.rows[1].incoming, other.rows[1].places), (None, map.rows[1].places));
     // Another one comes in.
-    let again = other.come_in(1, &all(&map), 2, 4, first);
+    let again = other.come_in(1, &all(&map), ChangeBy { most: 2, term: 4 }, first);
     assert_eq!(again.unwrap().rows[1].incoming, Some(Incoming { ssd: 3, place: 0 }));
 }
 
@@ -184,7 +188,7 @@ proptest! {
         };
         let map = lose(map, 0);
         let mut turns = picks.iter().cycle();
-        let come_in = map.come_in(leaves, &all(&map), most, 2, |_, _, open| {
+        let come_in = map.come_in(leaves, &all(&map), ChangeBy { most, term: 2 }, |_, _, open| {
             let all: Vec<SsdId> = open.iter().collect();
             (!all.is_empty()).then(|| all[turns.next().unwrap().index(all.len())])
         });
@@ -237,7 +241,7 @@ proptest! {
     fn the_check_finds_a_place_that_is_taken_before_the_other_one_serves(leaves in 0u16..3) {
         let _deadline = Deadline::after(LIMIT);
         let map = two_rows();
-        let in_ = map.come_in(leaves, &all(&map), 2, 2, first).unwrap();
+        let in_ = map.come_in(leaves, &all(&map), ChangeBy { most: 2, term: 2 }, first).unwrap();
         let early = in_.lose(leaves, 2, 2).unwrap();
         prop_assert_eq!(keeps_all(&in_, &early, 2), Err("a copy is missing"));
         let mut unfilled = in_.clone();

@@ -3,7 +3,7 @@
 //! it.
 
 use super::calls::Call;
-use super::lanes::Work;
+use super::requests::Work;
 use super::{App, Client, Open};
 use crate::initiator::{Initiator, Volume};
 use crate::survive::history::{History, Life};
@@ -21,6 +21,13 @@ use std::sync::Arc;
 
 fn volume_name(volume: usize) -> VolumeName {
     VolumeName::new(&format!("v{volume}")).expect("letters and digits")
+}
+
+/// The daemon's answer to an Open, which asked to write or not.
+struct Opened {
+    entry: VolumeEntry,
+    lease_ms: u32,
+    writes: bool,
 }
 
 impl Client {
@@ -52,7 +59,7 @@ impl Client {
                 self.app = App::Rest { until: now };
             }
             (Call::Open { writes }, Ok(Reply::Opened { volume, lease_ms })) => {
-                self.opened(post, history, volume, lease_ms, writes);
+                self.opened(post, history, Opened { entry: volume, lease_ms, writes });
             }
             (Call::Renew, Ok(Reply::Renewed { lease_ms })) => self.renewed(post, lease_ms),
             (Call::Renew, Err(failure)) if failure.code == GrpcCode::Unavailable => {
@@ -87,7 +94,7 @@ impl Client {
         if let Some(open) = &mut self.open {
             open.until = open.asked_at + Span::from_ms(lease_ms.into());
             open.renew_at = post.now + Span::from_ms(u64::from(lease_ms) / 3);
-            self.lanes.wants_renewal = false;
+            self.requests.wants_renewal = false;
         }
     }
 
@@ -98,22 +105,16 @@ impl Client {
     }
 
     fn lose_lease(&mut self, post: &mut Post) {
-        if let Some(work) = &mut self.lanes.work {
+        if let Some(work) = &mut self.requests.work {
             post.stats.path(Path::LeaseLost);
             (work.left, work.may_write) = (0, false);
         }
-        self.lanes.in_doubt = true;
+        self.requests.in_doubt = true;
         self.app = App::Draining;
     }
 
-    fn opened(
-        &mut self,
-        post: &mut Post,
-        history: &mut History,
-        entry: VolumeEntry,
-        lease_ms: u32,
-        writes: bool,
-    ) {
+    fn opened(&mut self, post: &mut Post, history: &mut History, opened: Opened) {
+        let Opened { entry, lease_ms, writes } = opened;
         let now = post.now;
         history.exists(&entry);
         let may_write = writes && lease_ms > 0;
@@ -157,10 +158,10 @@ impl Client {
             blocks,
             map,
         };
-        let (ssds, lanes) = (self.sessions.len(), self.lanes.count());
+        let (ssds, lanes) = (self.sessions.len(), self.requests.count());
         self.begin_kernel(Initiator::new(volume, ssds, self.shape.depth, lanes));
         let Shape { mix, pause, requests, .. } = *self.shape;
-        self.lanes.begin(Work {
+        self.requests.begin(Work {
             life: (entry.vid, entry.generation),
             blocks,
             may_write,
@@ -182,7 +183,7 @@ impl Client {
             }
             App::Rest { .. } => self.begin(post, history),
             App::Working => self.work(post),
-            App::Draining if self.lanes.is_idle() => {
+            App::Draining if self.requests.is_idle() => {
                 self.close(post);
                 Time::NEVER
             }
@@ -257,9 +258,9 @@ impl Client {
     fn work(&mut self, post: &mut Post) -> Time {
         let now = post.now;
         let Some(open) = &mut self.open else { return Time::NEVER };
-        let (is_over, is_fenced) = (now >= open.until, self.lanes.is_fenced);
+        let (is_over, is_fenced) = (now >= open.until, self.requests.is_fenced);
         if self.rests
-            && let Some(work) = &mut self.lanes.work
+            && let Some(work) = &mut self.requests.work
         {
             work.left = 0;
         }
@@ -267,12 +268,12 @@ impl Client {
             self.lose_lease(post);
             return now;
         }
-        if self.lanes.is_idle() && self.lanes.work.as_ref().is_some_and(|work| work.left == 0) {
+        if self.requests.is_idle() && self.requests.work.as_ref().is_some_and(|work| work.left == 0) {
             self.app = App::Draining;
             return now;
         }
         let is_renewing = self.calls.values().any(|(call, _)| matches!(call, Call::Renew));
-        if self.lanes.wants_renewal && open.writes {
+        if self.requests.wants_renewal && open.writes {
             open.renew_at = open.renew_at.min(now);
         }
         if open.writes && !is_renewing && now >= open.renew_at {
@@ -285,7 +286,7 @@ impl Client {
                 lease_epoch: open.entry.lease_epoch,
                 lease_ms: open.lease_ms,
                 reaches: Some(self.said),
-                in_doubt: self.lanes.in_doubt,
+                in_doubt: self.requests.in_doubt,
                 follows_drains: self.shape.follows,
             };
             self.call(post, Call::Renew, request);
@@ -298,17 +299,17 @@ impl Client {
     fn close(&mut self, post: &mut Post) {
         let Some(open) = self.open.take() else { return self.rest(post.now) };
         post.note(|| {
-            let doubt = if self.lanes.in_doubt { ", in doubt" } else { "" };
+            let doubt = if self.requests.in_doubt { ", in doubt" } else { "" };
             format!("client {} releases {}{doubt}", self.number, open.entry.name)
         });
-        (self.twin, self.lanes.work) = (None, None);
+        (self.twin, self.requests.work) = (None, None);
         self.anew.clear();
         // No answer of a call of this volume counts any more.
         self.calls.clear();
         let request = Request::Release {
             name: VolumeName::new(&open.entry.name).expect("it exists"),
             client: self.id,
-            all_acknowledged: open.writes && !self.lanes.in_doubt,
+            all_acknowledged: open.writes && !self.requests.in_doubt,
             lease_epoch: Some(if open.writes { open.entry.lease_epoch } else { 0 }),
         };
         self.app = App::Calling;

@@ -176,7 +176,7 @@ impl Client {
             [&mut open.until, &mut open.renew_at, &mut open.asked_at].into_iter().for_each(earlier);
         }
         self.calls.values_mut().for_each(|(_, until)| earlier(until));
-        self.lanes.leap(by);
+        self.requests.leap(by);
         self.sessions.iter_mut().for_each(|session| session.leap(by.as_ns() / 1_000_000));
     }
 
@@ -222,7 +222,7 @@ impl Client {
     pub(in crate::survive) fn go_to(&mut self, volume: usize, until: Time) {
         self.wanted = Some((volume, until));
         if self.volume != volume
-            && let Some(work) = &mut self.lanes.work
+            && let Some(work) = &mut self.requests.work
         {
             work.left = 0;
         }

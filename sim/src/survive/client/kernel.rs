@@ -9,7 +9,7 @@
 //! ```
 
 use super::Client;
-use super::lanes::Hand;
+use super::requests::Hand;
 use crate::initiator::Initiator;
 use crate::survive::history::History;
 use crate::survive::stats::Path;
@@ -79,9 +79,9 @@ impl Client {
         self.still = None;
         loop {
             let Some(twin) = &mut self.twin else { return Time::NEVER };
-            let (lanes, sessions, indexes) = (&mut self.lanes, &self.sessions[..], &mut self.indexes);
+            let (requests, sessions, indexes) = (&mut self.requests, &self.sessions[..], &mut self.indexes);
             let is_quiet =
-                !twin.run_once(&mut Hand { lanes, sessions, post, history, indexes, anew: &self.anew });
+                !twin.run_once(&mut Hand { requests, sessions, post, history, indexes, anew: &self.anew });
             for (ssd, cid, index) in self.indexes.drain(..) {
                 self.sends[usize::from(ssd)].0.insert(cid, index);
             }
@@ -106,14 +106,14 @@ impl Client {
         let span = match self.stalls {
             Some(Stall::Midway(span)) if twin.is_midway() => span,
             Some(Stall::Alone) => {
-                let Some(ssd) = twin.midway().find_map(|(lane, _)| self.lanes.sent_alone(lane)) else {
+                let Some(ssd) = twin.midway().find_map(|(lane, _)| self.requests.sent_alone(lane)) else {
                     return false;
                 };
                 (self.alone, self.still) = (Some(ssd), Some(Still::Serves(ssd, false)));
                 LONGEST
             }
             Some(Stall::Overtaken(ssd, from)) if now >= from => {
-                if !twin.midway().any(|(lane, sequence)| self.lanes.is_overtaken(lane, sequence)) {
+                if !twin.midway().any(|(lane, sequence)| self.requests.is_overtaken(lane, sequence)) {
                     return false;
                 }
                 post.stats.path(Path::WasOvertaken);
@@ -125,7 +125,7 @@ impl Client {
         self.stalls = None;
         post.stats.path(Path::Stalled);
         self.passes_at = now + span;
-        self.lanes.stood = Span::from_ps(self.lanes.stood.as_ps() + span.as_ps());
+        self.requests.stood = Span::from_ps(self.requests.stood.as_ps() + span.as_ps());
         true
     }
 

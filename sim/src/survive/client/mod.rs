@@ -4,15 +4,15 @@
 //! ```text
 //!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
 //! ```
-//! [`app`] has the application, [`calls`] its calls, [`kernel`] the passes, [`lanes`] its requests,
+//! [`app`] has the application, [`calls`] its calls, [`kernel`] the passes, [`requests`] its requests,
 //! [`session`] its way to each SSD, [`probe`] reads that must be refused. The map comes from SSDs: it asks
 //! one each 100 ms, and each 10 ms while the map may have changed.
 
 mod app;
 mod calls;
 mod kernel;
-pub(super) mod lanes;
 mod probe;
+pub(super) mod requests;
 mod session;
 
 use crate::dice::Dice;
@@ -31,9 +31,9 @@ use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::VolumeEntry;
 use kernel::{Stall, Still};
-use lanes::{Lanes, memory_bytes};
 use probe::Probes;
-use session::{Session, Told};
+use requests::{Requests, memory_bytes};
+use session::{Session, SessionEvent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ pub(super) struct Client {
     probe_dice: Dice,
     probes: Probes,
     sessions: Vec<Session>,
-    lanes: Lanes,
+    requests: Requests,
     twin: Option<Initiator>,
     /// Time of the kernel's next pass: a pass takes time, and a kernel may stand still.
     passes_at: Time,
@@ -150,7 +150,7 @@ impl Client {
             probes: Probes::default(),
             sessions: sessions(number, id, shape.all_ssds(), &memory),
             life: 0,
-            lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
+            requests: Requests::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
             twin: None,
             passes_at: Time::ZERO,
             stalls: None,
@@ -186,7 +186,7 @@ impl Client {
 
     /// The oldest request without an end, and what it is.
     pub(super) fn oldest(&self) -> Option<(Time, String)> {
-        self.lanes.oldest()
+        self.requests.oldest()
     }
 
     /// Whether the client has no request or call under way.
@@ -201,7 +201,7 @@ impl Client {
 
     /// Whether it reads a volume without being its writer.
     pub(super) fn is_reader(&self) -> bool {
-        self.lanes.work.as_ref().is_some_and(|work| !work.is_writer)
+        self.requests.work.as_ref().is_some_and(|work| !work.is_writer)
     }
 
     /// Kills the client's process, with all its state. Another process begins at `until`.
@@ -209,9 +209,9 @@ impl Client {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
         self.life += 1;
         self.id = id_of(self.number, self.life);
-        self.sessions = sessions(self.number, self.id, self.shape.all_ssds(), &self.lanes.memory);
+        self.sessions = sessions(self.number, self.id, self.shape.all_ssds(), &self.requests.memory);
         self.known = self.shape.ssds.into();
-        self.lanes.forget();
+        self.requests.forget();
         self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
         (self.passes_at, self.stalls, self.still) = (Time::ZERO, None, None);
@@ -232,9 +232,9 @@ impl Client {
     /// Takes what a session tells.
     fn hear(&mut self, post: &mut Post, history: &mut History, at: usize) {
         let ssd = u16::try_from(at).expect("at most 64");
-        for told in std::mem::take(&mut self.sessions[at].told) {
+        for told in std::mem::take(&mut self.sessions[at].events) {
             match told {
-                Told::Up => {
+                SessionEvent::Up => {
                     post.stats.path(Path::Reconnected);
                     self.sends[at] = (BTreeMap::new(), 0);
                     if self.twin.is_some() {
@@ -243,7 +243,7 @@ impl Client {
                     self.reopen();
                     self.renew_soon(post.now);
                 }
-                Told::Down => {
+                SessionEvent::Down => {
                     self.probes.lost(at);
                     self.anew.remove(&ssd);
                     post.stats.path(Path::QueueBroke);
@@ -252,8 +252,8 @@ impl Client {
                         twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });
                     }
                 }
-                Told::Response(cqe) if self.probed(post, history, at, &cqe) => {}
-                Told::Response(cqe) => {
+                SessionEvent::Response(cqe) if self.probed(post, history, at, &cqe) => {}
+                SessionEvent::Response(cqe) => {
                     let Some(twin) = &mut self.twin else { continue };
                     let (sent, done) = &mut self.sends[at];
                     if let Some(index) = sent.remove(&cqe.cid.get())
@@ -264,7 +264,7 @@ impl Client {
                     }
                     twin.arrive(ssd, Completion::Response(cqe));
                 }
-                Told::Map(map) => self.take_map(post, history, map),
+                SessionEvent::Map(map) => self.take_map(post, history, map),
             }
         }
     }
@@ -290,7 +290,7 @@ impl Client {
         post.note(|| format!("client {} follows epoch {}: {}", self.number, map.epoch(), shown(&map)));
         self.urgent_until = Time::ZERO;
         self.kernel_sees(&map, post.now);
-        self.lanes.epoch = map.epoch();
+        self.requests.epoch = map.epoch();
         if let Some(twin) = &mut self.twin {
             twin.follow(Arc::clone(&map));
         }
@@ -330,7 +330,7 @@ impl Client {
         next = next.min(self.ask_for_map(now));
         next = next.min(self.run(post, history));
         // Waiting lanes go on in a pass.
-        next = next.min(self.lanes.attend(post).max(self.passes_at));
+        next = next.min(self.requests.attend(post).max(self.passes_at));
         next = next.min(self.go_on(post, history)).min(self.probe(post, history));
         for session in &mut self.sessions[..self.known] {
             session.attend(post);
@@ -340,10 +340,10 @@ impl Client {
     }
 
     fn ask_for_map(&mut self, now: Time) -> Time {
-        if std::mem::take(&mut self.lanes.suspects) {
+        if std::mem::take(&mut self.requests.suspects) {
             self.suspect(now);
         }
-        let is_busy = self.lanes.work.is_some() || self.map.is_none() || now < self.urgent_until;
+        let is_busy = self.requests.work.is_some() || self.map.is_none() || now < self.urgent_until;
         if !is_busy {
             return Time::NEVER;
         }

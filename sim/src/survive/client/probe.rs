@@ -4,7 +4,7 @@
 //! reads that no client of the product sends: of a place that fills. The SSD must refuse them (rule 13),
 //! because it may not have the block yet.
 
-use super::lanes::probe_address;
+use super::requests::probe_address;
 use super::{Client, Open};
 use crate::survive::end::{KEY, lock};
 use crate::survive::history::{BLOCK, History, ReadOf, found_in};
@@ -60,7 +60,7 @@ impl Client {
     /// Asks one SSD for a block, if it is time. Returns when it looks again.
     pub(super) fn probe(&mut self, post: &mut Post, history: &History) -> Time {
         let (Some(open), Some(map)) = (&self.open, &self.map) else { return Time::NEVER };
-        if self.lanes.work.is_none() || self.probes.open.is_some() {
+        if self.requests.work.is_none() || self.probes.open.is_some() {
             return Time::NEVER;
         }
         let entry = &open.entry;
@@ -86,16 +86,16 @@ impl Client {
             life,
             vba,
             client: self.number,
-            is_writer: self.lanes.work.as_ref().is_some_and(|work| work.is_writer),
+            is_writer: self.requests.work.as_ref().is_some_and(|work| work.is_writer),
             ssd: member.ssd,
             epoch: map.epoch(),
             begun: post.now,
             floor: history.floor(life, vba),
         };
-        let at = probe_address(self.lanes.count());
-        lock(&self.lanes.memory)[at..at + BLOCK].fill(0xEE);
+        let at = probe_address(self.requests.count());
+        lock(&self.requests.memory)[at..at + BLOCK].fill(0xEE);
         post.stats.path(if member.filling { Path::Probed } else { Path::Pinned });
-        self.sessions[ssd].send(post, read(open, self.id, map, (vba, self.lanes.count())));
+        self.sessions[ssd].send(post, read(open, self.id, map, (vba, self.requests.count())));
         self.probes.open = Some(Probe { ssd, fills: member.filling, of });
         self.probes.next_at
     }
@@ -117,8 +117,8 @@ impl Client {
             let facts = format!("SSD {ssd} gave client {} block {} in epoch {}", of.client, of.vba, of.epoch);
             history.broken(post.now, "a place that fills served a read (rule 13)", facts);
         } else {
-            let at = probe_address(self.lanes.count());
-            let found = found_in(&lock(&self.lanes.memory)[at..at + BLOCK]);
+            let at = probe_address(self.requests.count());
+            let found = found_in(&lock(&self.requests.memory)[at..at + BLOCK]);
             history.read(of, found, post.now);
         }
         true

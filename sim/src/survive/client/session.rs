@@ -62,7 +62,7 @@ enum State {
 
 /// News of a session for its client.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum SessionEvent {
     /// The session's queues are ready.
     Up,
     /// The session's queues broke.
@@ -82,7 +82,7 @@ pub(super) struct Session {
     asked: bool,
     /// Sum of the leaps of the client's clock.
     ahead_ms: u64,
-    pub(super) told: Vec<Told>,
+    pub(super) events: Vec<SessionEvent>,
 }
 
 fn exchange() -> Exchange<(), MapGet> {
@@ -93,7 +93,7 @@ impl Session {
     pub(super) fn new(who: Who, memory: Memory) -> Self {
         let state = State::Down { at: 0 };
         let (rest_ms, exchange) = (RESTS_MS.0, exchange());
-        Self { who, memory, state, rest_ms, exchange, asked: false, ahead_ms: 0, told: Vec::new() }
+        Self { who, memory, state, rest_ms, exchange, asked: false, ahead_ms: 0, events: Vec::new() }
     }
 
     /// The time as the client sees it.
@@ -177,7 +177,7 @@ impl Session {
                     && io.conn == conn
                 {
                     while let Some(cqe) = io.response() {
-                        self.told.push(Told::Response(cqe));
+                        self.events.push(SessionEvent::Response(cqe));
                     }
                 }
             }
@@ -190,7 +190,7 @@ impl Session {
             let driver = Driver::new(admin.port(), self.ms(post), ALIVE_MS);
             self.state = State::Up { admin, io, driver };
             self.rest_ms = RESTS_MS.0;
-            self.told.push(Told::Up);
+            self.events.push(SessionEvent::Up);
         }
     }
 
@@ -205,7 +205,7 @@ impl Session {
             State::Up { admin, io, .. } => {
                 admin.give_up(post);
                 io.give_up(post);
-                self.told.push(Told::Down);
+                self.events.push(SessionEvent::Down);
             }
         }
         self.exchange = exchange();
@@ -237,7 +237,7 @@ impl Session {
         }
         while let Some(((), map)) = self.exchange.pop() {
             self.asked = false;
-            self.told.extend(map.map(Told::Map));
+            self.events.extend(map.map(SessionEvent::Map));
         }
         match &self.state {
             State::Down { at } => *at,

@@ -9,7 +9,7 @@ impl Campaign {
             return self.end_a_transfer();
         };
         let stamp = self.stamp(lease);
-        let mut sqe = self.sqe_for(io::WRITE, WRITER, first, blocks, stamp);
+        let mut sqe = self.sqe_for(io::WRITE, WRITER, (first, blocks), stamp);
         let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
         self.commands += 1;
         let command = self.commands;
@@ -38,7 +38,7 @@ impl Campaign {
             self.oracle.sent(command, (first.0, first.1, first.2 + index), stamp, None);
         }
         if self.dice.one_in(2) {
-            let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, first, blocks, stamp);
+            let sqe = self.sqe_for(io::WRITE_ZEROES, WRITER, (first, blocks), stamp);
             let fua = ReadWrite::decode(&sqe).fua;
             return self.submit(WRITER, sqe, Sent::Write { command, stamp, fua, slot: None });
         }
@@ -53,7 +53,7 @@ impl Campaign {
                 data.extend_from_slice(&slba.0.to_le_bytes());
             }
         }
-        let mut sqe = self.sqe_for(io::DATASET_MANAGEMENT, WRITER, first, 1, stamp);
+        let mut sqe = self.sqe_for(io::DATASET_MANAGEMENT, WRITER, (first, 1), stamp);
         let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else {
             return self.oracle.refused(command);
         };
@@ -76,7 +76,7 @@ impl Campaign {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(READER)) else { return };
         let Some(slot) = self.slots.get_mut(&READER).expect("its slots").pop_first() else { return };
         let mut sqe =
-            self.sqe_for(io::READ, READER, first, blocks, Stamp { lease_epoch: lease, sequence: 0 });
+            self.sqe_for(io::READ, READER, (first, blocks), Stamp { lease_epoch: lease, sequence: 0 });
         sqe.dptr = KeyedSgl::keyed(u64::from(slot * CHUNK) * 4096, blocks * 4096, KEY);
         let floors =
             (0..blocks).map(|index| self.oracle.acked((first.0, first.1, first.2 + index))).collect();
@@ -86,7 +86,8 @@ impl Campaign {
     pub(super) fn compare(&mut self) {
         let Some((first, _, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let tag = self.oracle.guess(first, self.dice.roll());
-        let mut sqe = self.sqe_for(io::COMPARE, WRITER, first, 1, Stamp { lease_epoch: lease, sequence: 0 });
+        let mut sqe =
+            self.sqe_for(io::COMPARE, WRITER, (first, 1), Stamp { lease_epoch: lease, sequence: 0 });
         let Some(slot) = self.slots.get_mut(&WRITER).expect("its slots").pop_first() else { return };
         let at = (slot * CHUNK) as usize * BLOCK;
         self.harness.poke(WRITER, at, &tag.map_or_else(|| vec![0; BLOCK], block));

@@ -4,7 +4,7 @@
 //! second, their connection ends. A client that reads and writes without a pause has none that are old.
 //!
 //! ```text
-//!   Account (of a connection) --hold--> Share   bytes in a Ledger: by host, oldest first
+//!   Account (of a connection) --hold--> Reservation   bytes in a MemoryBudget: by host, oldest first
 //!      Room: a wait until the host, and all hosts, hold no more than they may
 //! ```
 
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// The bytes of all connections.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct MemoryBudget {
     most: usize,
     held: Mutex<OfAll>,
 }
@@ -41,8 +41,8 @@ struct OfAll {
 #[derive(Debug, Default)]
 struct OfHost {
     bytes: usize,
-    /// Shares by number, so that the oldest one comes first.
-    shares: BTreeMap<u64, Held>,
+    /// Reservations by number, so that the oldest one comes first.
+    reservations: BTreeMap<u64, Held>,
 }
 
 #[derive(Debug)]
@@ -73,13 +73,13 @@ impl Ending {
 
 /// Bytes that count until this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    ledger: Arc<Ledger>,
+pub(super) struct Reservation {
+    budget: Arc<MemoryBudget>,
     host: IpAddr,
     number: u64,
 }
 
-impl Ledger {
+impl MemoryBudget {
     /// Connections may hold `most` bytes together, and those of one host three quarters of them.
     pub(super) fn new(most: usize) -> Self {
         Self { most, held: Mutex::default() }
@@ -100,15 +100,15 @@ impl Ledger {
         true
     }
 
-    fn hold(self: &Arc<Self>, host: IpAddr, ending: &Arc<Ending>, bytes: usize, now: Instant) -> Share {
+    fn hold(self: &Arc<Self>, host: IpAddr, ending: &Arc<Ending>, bytes: usize, now: Instant) -> Reservation {
         let mut held = self.held();
         held.count += 1;
         held.bytes += bytes;
         let number = held.count;
         let of_host = held.hosts.entry(host).or_default();
         of_host.bytes += bytes;
-        of_host.shares.insert(number, Held { bytes, since: now, ending: Arc::clone(ending) });
-        Share { ledger: Arc::clone(self), host, number }
+        of_host.reservations.insert(number, Held { bytes, since: now, ending: Arc::clone(ending) });
+        Reservation { budget: Arc::clone(self), host, number }
     }
 }
 
@@ -126,7 +126,7 @@ impl OfAll {
     /// Ends the connection of the host's oldest bytes, if these are old.
     fn end_oldest(&mut self, host: IpAddr, now: Instant) -> bool {
         let Some(of_host) = self.hosts.get_mut(&host) else { return false };
-        let Some(oldest) = of_host.shares.first_entry() else { return false };
+        let Some(oldest) = of_host.reservations.first_entry() else { return false };
         if now.saturating_duration_since(oldest.get().since) < OLD {
             return false;
         }
@@ -139,57 +139,57 @@ impl OfAll {
     }
 }
 
-impl Share {
+impl Reservation {
     /// Counts `bytes` more.
     pub(super) fn grow(&self, bytes: usize) {
-        let mut held = self.ledger.held();
+        let mut held = self.budget.held();
         // If its connection was told to end, its bytes count no more.
         let of_host = held.hosts.get_mut(&self.host);
-        let Some((of_host, share)) = of_host.and_then(|of_host| {
-            let share = of_host.shares.get_mut(&self.number)?;
-            Some((&mut of_host.bytes, share))
+        let Some((of_host, reservation)) = of_host.and_then(|of_host| {
+            let reservation = of_host.reservations.get_mut(&self.number)?;
+            Some((&mut of_host.bytes, reservation))
         }) else {
             return;
         };
-        share.bytes += bytes;
+        reservation.bytes += bytes;
         *of_host += bytes;
         held.bytes += bytes;
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut held = self.ledger.held();
+        let mut held = self.budget.held();
         let Some(of_host) = held.hosts.get_mut(&self.host) else { return };
-        let bytes = of_host.shares.remove(&self.number).map_or(0, |held| held.bytes);
+        let bytes = of_host.reservations.remove(&self.number).map_or(0, |held| held.bytes);
         of_host.bytes -= bytes;
-        if of_host.shares.is_empty() {
+        if of_host.reservations.is_empty() {
             held.hosts.remove(&self.host);
         }
         held.bytes -= bytes;
     }
 }
 
-/// The bytes of one connection in a ledger.
+/// The bytes of one connection in a budget.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
-    ledger: Arc<Ledger>,
+    budget: Arc<MemoryBudget>,
     host: IpAddr,
     ending: Arc<Ending>,
 }
 
 impl Account {
     /// The account of a connection from this host.
-    pub(super) fn new(ledger: Arc<Ledger>, host: IpAddr, ending: Arc<Ending>) -> Self {
-        Self { ledger, host, ending }
+    pub(super) fn new(budget: Arc<MemoryBudget>, host: IpAddr, ending: Arc<Ending>) -> Self {
+        Self { budget, host, ending }
     }
 
-    pub(super) fn hold(&self, bytes: usize) -> Share {
-        self.ledger.hold(self.host, &self.ending, bytes, Instant::now())
+    pub(super) fn hold(&self, bytes: usize) -> Reservation {
+        self.budget.hold(self.host, &self.ending, bytes, Instant::now())
     }
 }
 
-/// A wait for room in a ledger.
+/// A wait for room in a budget.
 #[derive(Debug, Default)]
 pub(super) struct Room(Option<Pin<Box<Sleep>>>);
 
@@ -201,7 +201,7 @@ impl Room {
                 std::task::ready!(wait.as_mut().poll(cx));
                 self.0 = None;
             }
-            if account.ledger.has_room(account.host, Instant::now()) {
+            if account.budget.has_room(account.host, Instant::now()) {
                 return Poll::Ready(());
             }
             self.0 = Some(Box::pin(tokio::time::sleep(AGAIN)));
@@ -221,33 +221,33 @@ mod tests {
     #[test]
     fn the_oldest_bytes_of_the_host_that_holds_too_much_end_and_no_others() {
         let _deadline = Deadline::after(LIMIT);
-        let ledger = Arc::new(Ledger::new(400));
+        let budget = Arc::new(MemoryBudget::new(400));
         let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().expect("an address"));
         let (first, second, third, other) = (ending(), ending(), ending(), ending());
         let begun = Instant::now();
         let (soon, later) = (begun + OLD / 2, begun + OLD);
         let ends = || [&first, &second, &third, &other].map(|ending| ending.must_end());
-        let hold = |host, ending, bytes| ledger.hold(host, ending, bytes, begun);
+        let hold = |host, ending, bytes| budget.hold(host, ending, bytes, begun);
         let kept = [hold(b, &other, 40), hold(a, &first, 100), hold(a, &second, 200)];
-        assert!(ledger.has_room(a, later), "300 bytes are the part of a host");
+        assert!(budget.has_room(a, later), "300 bytes are the part of a host");
         let more = hold(a, &third, 50);
-        assert!(!ledger.has_room(a, soon) && ledger.has_room(b, soon), "it waits while no answer is old");
+        assert!(!budget.has_room(a, soon) && budget.has_room(b, soon), "it waits while no answer is old");
         assert_eq!(ends(), [false; 4]);
-        assert!(ledger.has_room(a, later));
+        assert!(budget.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
         // Bytes of a connection that must end, or that the caller has read, no longer count.
         drop(kept);
         drop(hold(a, &third, 250));
-        assert!(ledger.has_room(a, later));
+        assert!(budget.has_room(a, later));
         assert_eq!(ends(), [true, false, false, false]);
         // All hosts together: the one with the most gives way.
         let kept = [hold(a, &third, 200), hold(b, &other, 140)];
-        assert!(ledger.has_room(b, later));
+        assert!(budget.has_room(b, later));
         let last = hold(b, &other, 20);
-        assert!(ledger.has_room(b, later));
+        assert!(budget.has_room(b, later));
         assert_eq!(ends(), [true, false, true, false]);
         drop((kept, more, last));
-        let held = ledger.held();
+        let held = budget.held();
         assert!((held.bytes, held.hosts.len()) == (0, 0), "{held:?}");
     }
 
@@ -255,19 +255,19 @@ mod tests {
     #[test]
     fn a_share_that_grows_counts_until_its_connection_is_told_to_end() {
         let _deadline = Deadline::after(LIMIT);
-        let ledger = Arc::new(Ledger::new(400));
+        let budget = Arc::new(MemoryBudget::new(400));
         let host = "192.0.2.1".parse::<IpAddr>().expect("an address");
         let (slow, begun) = (ending(), Instant::now());
-        let share = ledger.hold(host, &slow, 100, begun);
-        share.grow(200);
-        assert!(ledger.has_room(host, begun + OLD));
-        share.grow(1);
-        assert!(!ledger.has_room(host, begun) && !slow.must_end(), "it is not old");
-        assert!(ledger.has_room(host, begun + OLD) && slow.must_end());
-        share.grow(1000);
-        assert!(ledger.has_room(host, begun), "it counts no more");
-        drop(share);
-        let held = ledger.held();
+        let reservation = budget.hold(host, &slow, 100, begun);
+        reservation.grow(200);
+        assert!(budget.has_room(host, begun + OLD));
+        reservation.grow(1);
+        assert!(!budget.has_room(host, begun) && !slow.must_end(), "it is not old");
+        assert!(budget.has_room(host, begun + OLD) && slow.must_end());
+        reservation.grow(1000);
+        assert!(budget.has_room(host, begun), "it counts no more");
+        drop(reservation);
+        let held = budget.held();
         assert!((held.bytes, held.hosts.len()) == (0, 0), "{held:?}");
     }
 }

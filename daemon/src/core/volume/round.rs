@@ -7,9 +7,9 @@
 //!   over: none is waited for
 //! ```
 
+use super::{Action, Change, Creation, Purpose, Undo};
 use crate::core::Ticket;
 use crate::core::failure::Trouble;
-use crate::core::volume::{Action, Change, Creation, Purpose, Undo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One command to each of several SSDs, and their answers.

@@ -58,7 +58,7 @@ pub(super) struct Op {
 }
 
 #[derive(Clone, Debug)]
-enum Lane {
+enum RequestState {
     Idle,
     Runs(Op),
     Waits { op: Op, at: Time, epoch: u64 },
@@ -80,12 +80,12 @@ pub(super) struct Work {
     pub(super) pause: Span,
 }
 
-/// The lanes, and the ends of requests.
-pub(super) struct Lanes {
+/// The requests of all lanes, and their ends.
+pub(super) struct Requests {
     pub(super) number: usize,
     pub(super) dice: Dice,
     pub(super) memory: Memory,
-    lanes: Vec<Lane>,
+    states: Vec<RequestState>,
     pub(super) work: Option<Work>,
     pub(super) epoch: u64,
     /// Time before which no request begins.
@@ -114,13 +114,13 @@ pub(super) fn probe_address(lanes: usize) -> usize {
     FRONT + lanes * MOST as usize * BLOCK
 }
 
-impl Lanes {
+impl Requests {
     pub(super) fn new(number: usize, dice: Dice, memory: Memory, count: usize) -> Self {
         Self {
             number,
             dice,
             memory,
-            lanes: vec![Lane::Idle; count],
+            states: vec![RequestState::Idle; count],
             work: None,
             epoch: 0,
             next_at: Time::ZERO,
@@ -135,11 +135,11 @@ impl Lanes {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.lanes.len()
+        self.states.len()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| matches!(lane, Lane::Idle))
+        self.states.iter().all(|lane| matches!(lane, RequestState::Idle))
     }
 
     /// Works on a volume from now on.
@@ -151,13 +151,13 @@ impl Lanes {
 
     /// The only SSD that a part of this lane's write was sent to.
     pub(super) fn sent_alone(&self, lane: usize) -> Option<u16> {
-        let Lane::Runs(op) = &self.lanes[lane] else { return None };
+        let RequestState::Runs(op) = &self.states[lane] else { return None };
         op.sent_to.first().copied().filter(|_| op.sent_to.len() == 1)
     }
 
     /// Whether later zeroes of some of its blocks are acknowledged, and this lane's write is not.
     pub(super) fn is_overtaken(&self, lane: usize, sequence: u64) -> bool {
-        let Lane::Runs(op) = &self.lanes[lane] else { return false };
+        let RequestState::Runs(op) = &self.states[lane] else { return false };
         let overlaps = |vba: u32, blocks: u32| vba < op.vba + op.blocks && op.vba < vba + blocks;
         !op.is_zeroes && self.zeroed.iter().any(|(vba, blocks, of)| *of > sequence && overlaps(*vba, *blocks))
     }
@@ -165,9 +165,9 @@ impl Lanes {
     /// The oldest request without an end, and what it is. While the kernel stood still it did not age.
     pub(super) fn oldest(&self) -> Option<(Time, String)> {
         let ages_from = |op: &Op| op.begun + Span::from_ps(self.stood.as_ps() - op.stood.as_ps());
-        let open = self.lanes.iter().filter_map(|lane| match lane {
-            Lane::Idle => None,
-            Lane::Runs(op) | Lane::Waits { op, .. } => Some((ages_from(op), op)),
+        let open = self.states.iter().filter_map(|lane| match lane {
+            RequestState::Idle => None,
+            RequestState::Runs(op) | RequestState::Waits { op, .. } => Some((ages_from(op), op)),
         });
         let (from, op) = open.min_by_key(|(from, _)| *from)?;
         let what = if op.is_write { "a write" } else { "a read" };
@@ -176,8 +176,8 @@ impl Lanes {
 
     /// The client's clock leaps ahead: requests end earlier.
     pub(super) fn leap(&mut self, by: Span) {
-        for lane in &mut self.lanes {
-            if let Lane::Runs(op) | Lane::Waits { op, .. } = lane {
+        for lane in &mut self.states {
+            if let RequestState::Runs(op) | RequestState::Waits { op, .. } = lane {
                 op.deadline = op.deadline.before(by);
             }
         }
@@ -185,26 +185,26 @@ impl Lanes {
 
     /// Forgets all requests, since the client is gone.
     pub(super) fn forget(&mut self) {
-        self.lanes.fill(Lane::Idle);
+        self.states.fill(RequestState::Idle);
         self.work = None;
     }
 
     /// Ends requests that waited too long. Returns the time of the next call.
     pub(super) fn attend(&mut self, post: &mut Post) -> Time {
         let mut next = Time::NEVER;
-        for at in 0..self.lanes.len() {
-            let Lane::Waits { op, at: again, .. } = &self.lanes[at] else { continue };
+        for at in 0..self.states.len() {
+            let RequestState::Waits { op, at: again, .. } = &self.states[at] else { continue };
             let gives_up = self.work.as_ref().is_none_or(|work| op.is_write && !work.may_write);
             if op.deadline <= post.now || gives_up {
                 let op = op.clone();
-                self.lanes[at] = Lane::Idle;
+                self.states[at] = RequestState::Idle;
                 self.failed(post, &op);
             } else {
                 next = next.min(*again).min(op.deadline);
             }
         }
         let begins = self.work.as_ref().is_some_and(|work| work.left > 0);
-        if begins && self.lanes.iter().any(|lane| matches!(lane, Lane::Idle)) {
+        if begins && self.states.iter().any(|lane| matches!(lane, RequestState::Idle)) {
             next.min(self.next_at)
         } else {
             next

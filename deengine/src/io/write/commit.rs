@@ -2,15 +2,15 @@
 //! The life of a write, second part, after its data has arrived. The worker submits the write in its
 //! combining queue. The holder of the layer's lock commits it, and the worker completes it.
 
-use super::guard::{Shared, SsdGuard};
-use super::waiting::without_room;
-use super::worker::Worker;
-use super::write::{Submitted, Writes};
+use super::{Submitted, Writes};
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::Work;
 use crate::commands::{OK, WriteEnd};
 use crate::controller::Ssd;
+use crate::io::guard::{Handle, SsdGuard};
+use crate::io::waiting::without_room;
+use crate::io::worker::Worker;
 use crate::permission::Authorized;
 use crate::request::Refused;
 use crate::request::Request;
@@ -36,7 +36,7 @@ impl Worker {
     /// Completes the writes that another worker has committed. A long step calls it with each command and
     /// transfer.
     #[inline]
-    pub(super) fn take_outcomes(&mut self, now: Time) {
+    pub(in crate::io) fn take_outcomes(&mut self, now: Time) {
         if !self.writes.submitted.is_empty() && !self.combining().is_submitted() {
             self.complete_submitted(now);
             if self.writes.arrived.len() >= BATCH {
@@ -46,7 +46,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(super) fn arrive(&mut self, id: u32) {
+    pub(in crate::io) fn arrive(&mut self, id: u32) {
         self.writes.arrived.push(id);
         // While a batch is pending, retry after every BATCH arrivals.
         if self.writes.arrived.len().is_multiple_of(BATCH) {
@@ -56,7 +56,7 @@ impl Worker {
 
     /// Commits the arrived writes and completes them. If another worker commits, that worker commits these
     /// too, or the next step does.
-    pub(super) fn commit_arrived(&mut self, now: Time) {
+    pub(in crate::io) fn commit_arrived(&mut self, now: Time) {
         while self.writes.wants().is_some_and(|at| at <= now) {
             if self.writes.submitted.is_empty() {
                 self.submit_arrived(now);
@@ -70,10 +70,10 @@ impl Worker {
 
     /// Waits until every submitted write is committed and its outcome is read. Afterwards this worker has
     /// no write submitted.
-    pub(super) fn finish_submitted(&mut self, now: Time) {
+    pub(in crate::io) fn finish_submitted(&mut self, now: Time) {
         if self.combining().is_submitted() {
-            let commits = self.shared.ftl.commits();
-            self.shared.commit_submitted(self.index, now, commits);
+            let commits = self.shared.ftl().commits();
+            self.shared.commit_submitted(now, commits);
         }
         self.complete_submitted(now);
     }
@@ -87,15 +87,15 @@ impl Worker {
     fn submit_arrived(&mut self, now: Time) {
         self.refresh();
         // Judged by the time of the commit: a lease that ends before the commit counts as ended already.
-        let now = now.max(self.shared.workers.latest());
+        let now = now.max(self.shared.workers().latest());
         let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
         // If the layer had no room, a few writes test whether it has now.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
-        let queue = self.shared.workers.state(self.index).combining();
+        let queue = self.shared.state().combining();
         // The lease is read after the version: see `workers/lease_word.rs`.
-        let lease_end = self.shared.workers.lease_end();
+        let lease_end = self.shared.workers().lease_end();
         let mut work = queue.work();
-        work.begin(self.version);
+        work.begin(self.rules.version());
         for id in arrived.drain(..most) {
             let Some(write) = commands.get_mut(id) else { continue };
             if std::mem::take(&mut write.is_stalled) {
@@ -108,7 +108,7 @@ impl Worker {
                     // it. The commit would return it as stale, and the worker would submit it again at the
                     // same time, for ever.
                     let until = self.rules.runs_until(lease_end, request);
-                    let same = write.version == self.version;
+                    let same = write.version == self.rules.version();
                     let allowed = runs(until, now)
                         && (same || self.rules.confirm(now, lease_end, identity, request).is_ok());
                     let only_mapped = self.rules.only_mapped(request);
@@ -121,14 +121,14 @@ impl Worker {
             };
             // The current entry allows the write, too, so the write counts as judged by that. A fence then
             // does not wait for it: the layer may have no room for long.
-            if write.version != self.version
+            if write.version != self.rules.version()
                 && let Some((_, request)) = &mut write.command
                 && let Some(serial) = self.rules.serial(request.slot()).filter(|now| *now != request.serial())
-                && self.shared.workers.enter(self.index, request.slot(), self.version)
+                && self.shared.workers().enter(self.shared.index(), request.slot(), self.rules.version())
             {
-                self.shared.workers.state(self.index).in_flight(request.slot()).leave(false);
+                self.shared.state().in_flight(request.slot()).leave(false);
                 request.confirmed_by(serial);
-                write.version = self.version;
+                write.version = self.rules.version();
             }
             let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
             work.add(
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Commits the submitted writes of all workers. `false`: another worker has the lock.
     fn commit_submitted(&mut self, now: Time) -> bool {
-        let Shared { ftl, workers, .. } = &*self.shared;
+        let (ftl, workers) = (self.shared.ftl(), self.shared.workers());
         let commits = match self.writes.looks {
             PATIENCE.. => Some(ftl.commits()),
             _ if workers.is_committing() => None,
@@ -156,7 +156,7 @@ impl Worker {
             self.state().put_off();
             return false;
         };
-        self.shared.commit_submitted(self.index, now, commits);
+        self.shared.commit_submitted(now, commits);
         true
     }
 
@@ -172,7 +172,7 @@ impl Worker {
         for Submitted { write: id, is_job } in submitted.drain(..) {
             let outcome = if is_job { next.next() } else { None };
             if let Some(CommitOutcome::Stalled) = outcome {
-                self.writes.stall(id, now, self.shared.ftl.flash().is_held());
+                self.writes.stall(id, now, self.shared.ftl().flash().is_held());
             }
             if let Some(CommitOutcome::Stale | CommitOutcome::Stalled) = outcome {
                 again.push(id);
@@ -193,7 +193,7 @@ impl Worker {
                 (Some((permit, request)), _) => {
                     let identity = Identity::Client(request.get().address.client);
                     let accepted = write.stage.time();
-                    let now = now.max(self.shared.workers.latest());
+                    let now = now.max(self.shared.workers().latest());
                     let mut ssd = self.hand_over(&request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
                     let command = Accepted { now, at: accepted, permit };
@@ -217,7 +217,7 @@ impl Worker {
         request: Authorized<Request>,
         committed: &Committed,
     ) {
-        let is_durable_write = request.get().fua || self.shared.workers.writes_through();
+        let is_durable_write = request.get().fua || self.shared.workers().writes_through();
         // The serving lease may have ended in the meantime (protocol rule 2).
         if is_durable_write || !self.serves(committed.done) {
             let mut ssd = self.hand_over(&request);
@@ -230,7 +230,7 @@ impl Worker {
             port.count_write(blocks);
             let mut cqe = Cqe { sqhd: port.complete().into(), cid: cid.into(), ..Cqe::default() };
             cqe.set_status_word(OK.status.0);
-            self.effects.push_back(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
+            self.outbox.push(Effect::Complete { queue, cqe, at: committed.done, pushed_bytes: 0 });
         }
         self.leave(now, &request);
     }
@@ -238,22 +238,27 @@ impl Worker {
     /// Hands a write to the firmware, which counts it in flight from now on.
     fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        let mut ssd = self.shared.lock(self.index);
+        let mut ssd = self.shared.lock();
         ssd.adopt(request);
         self.state().in_flight(request.slot()).leave(is_current);
         ssd
     }
 }
 
-impl Shared {
-    /// Commits the writes that all workers have submitted, worker `last` after the others. Then runs
+impl Handle {
+    /// Commits the writes that all workers have submitted, this worker's after the others. Then runs
     /// maintenance of the layer.
-    pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
-        let workers = &self.workers;
+    pub(in crate::io) fn commit_submitted(&self, now: Time, mut commits: Commits<'_>) {
+        let workers = self.workers();
         let committing = workers.committing();
         // Under the lock: see the module's doc.
         let version = workers.version();
-        commit_all(workers.combining_queues(last), || now.max(workers.latest()), version, &mut commits);
+        commit_all(
+            workers.combining_queues(self.index()),
+            || now.max(workers.latest()),
+            version,
+            &mut commits,
+        );
         workers.note_change();
         // Before the lock is let go: the next holder overwrites this with a newer time.
         workers.maintain_at(commits.advance(now));
@@ -319,9 +324,7 @@ impl Ssd {
         committed: &Committed,
     ) {
         let vid = request.get().address.vid.get();
-        self.smart_mut().stats_mut().old_stamps += u64::from(committed.overtaken);
-        self.smart_mut().stats_mut().writes += 1;
-        self.smart_mut().stats_mut().blocks_written += u64::from(request.get().blocks);
+        self.smart_mut().count_write(request.get().blocks, committed.overtaken);
         let fua = request.get().fua || !self.write_cache_enabled();
         self.count(&request);
         self.leave(now, request);
@@ -345,7 +348,7 @@ impl Ssd {
     }
 }
 
-pub(super) fn target(request: &Authorized<Request>) -> Target {
+pub(in crate::io) fn target(request: &Authorized<Request>) -> Target {
     let Request { address, stamp, .. } = *request.get();
     // The permission check has seen that the last block is below a capacity of at most 2^32.
     Target {

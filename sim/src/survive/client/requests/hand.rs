@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The environment of a client's twin: the next requests, the wires, and the ends of requests.
 
-use super::{AGAIN, Lane, Lanes, Op, ZEROED};
+use super::{AGAIN, Op, RequestState, Requests, ZEROED};
 use crate::initiator::{Host, Outcome, Request};
 use crate::survive::client::session::Session;
 use crate::survive::end::lock;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 /// The twin's surroundings for one run.
 pub(in crate::survive::client) struct Hand<'a> {
-    pub(in crate::survive::client) lanes: &'a mut Lanes,
+    pub(in crate::survive::client) requests: &'a mut Requests,
     pub(in crate::survive::client) sessions: &'a [Session],
     pub(in crate::survive::client) post: &'a mut Post,
     pub(in crate::survive::client) history: &'a mut History,
@@ -25,20 +25,20 @@ pub(in crate::survive::client) struct Hand<'a> {
 
 impl Host for Hand<'_> {
     fn next(&mut self, lane: usize) -> Option<Request> {
-        let op = match &self.lanes.lanes[lane] {
-            Lane::Runs(_) => return None,
-            Lane::Waits { op, at, epoch } => {
-                if self.post.now < *at && self.lanes.epoch == *epoch {
+        let op = match &self.requests.states[lane] {
+            RequestState::Runs(_) => return None,
+            RequestState::Waits { op, at, epoch } => {
+                if self.post.now < *at && self.requests.epoch == *epoch {
                     return None;
                 }
                 self.post.stats.path(Path::Retry);
                 op.clone()
             }
-            Lane::Idle => self.lanes.draw(self.post, self.history, lane)?,
+            RequestState::Idle => self.requests.draw(self.post, self.history, lane)?,
         };
-        let op = Op { epoch: self.lanes.epoch, sent_to: BTreeSet::new(), ..op };
-        let request = Lanes::request(&op, lane);
-        self.lanes.lanes[lane] = Lane::Runs(op);
+        let op = Op { epoch: self.requests.epoch, sent_to: BTreeSet::new(), ..op };
+        let request = Requests::request(&op, lane);
+        self.requests.states[lane] = RequestState::Runs(op);
         Some(request)
     }
 
@@ -46,7 +46,10 @@ impl Host for Hand<'_> {
         let rw = ReadWrite::decode(sqe);
         let (vba, blocks) = (rw.slba.unpack().map_or(0, |address| address.vba), rw.blocks);
         self.indexes.push((ssd, sqe.cid.get(), index));
-        let (Some(work), Lane::Runs(op)) = (&self.lanes.work, &mut self.lanes.lanes[lane]) else { return };
+        let (Some(work), RequestState::Runs(op)) = (&self.requests.work, &mut self.requests.states[lane])
+        else {
+            return;
+        };
         if op.is_write {
             op.sent_to.insert(ssd);
             self.history.sent(work.life, op.number, (vba, blocks), rw.stamp);
@@ -59,11 +62,15 @@ impl Host for Hand<'_> {
     }
 
     fn ended(&mut self, lane: usize, outcome: Outcome) {
-        let Lane::Runs(mut op) = std::mem::replace(&mut self.lanes.lanes[lane], Lane::Idle) else { return };
-        let Some(work) = &self.lanes.work else { return };
+        let RequestState::Runs(mut op) =
+            std::mem::replace(&mut self.requests.states[lane], RequestState::Idle)
+        else {
+            return;
+        };
+        let Some(work) = &self.requests.work else { return };
         let (life, may_write, is_writer) = (work.life, work.may_write, work.is_writer);
         let now = self.post.now;
-        let number = self.lanes.number;
+        let number = self.requests.number;
         self.post.note(|| {
             let Op { is_write, is_zeroes, vba, blocks, ref ssds, .. } = op;
             let what = if is_zeroes {
@@ -87,8 +94,8 @@ impl Host for Hand<'_> {
                 let path = if op.is_zeroes { Path::ZeroesAcked } else { Path::WriteAcked };
                 self.post.stats.path(if op.fua { Path::FuaAcked } else { path });
                 if op.is_zeroes {
-                    self.lanes.zeroed.truncate(ZEROED);
-                    self.lanes.zeroed.push_front((op.vba, op.blocks, outcome.sequence));
+                    self.requests.zeroed.truncate(ZEROED);
+                    self.requests.zeroed.push_front((op.vba, op.blocks, outcome.sequence));
                 }
                 self.history.all_have(life, op.number, (op.vba, op.blocks), self.post);
                 return self.history.acked(life, (op.number, op.begun), (op.vba, op.blocks), now);
@@ -96,26 +103,27 @@ impl Host for Hand<'_> {
             self.post.stats.path(Path::ReadDone);
             return self.judge(lane, &op, life, is_writer);
         }
-        if self.lanes.starts_over(self.post, &outcome) && now < op.deadline && (may_write || !op.is_write) {
+        if self.requests.starts_over(self.post, &outcome) && now < op.deadline && (may_write || !op.is_write)
+        {
             if op.is_write && outcome.sequence > 0 {
                 op.sequence = Some(outcome.sequence);
             }
             let epoch = op.epoch;
-            self.lanes.lanes[lane] = Lane::Waits { op, at: now + AGAIN, epoch };
+            self.requests.states[lane] = RequestState::Waits { op, at: now + AGAIN, epoch };
             return;
         }
-        self.lanes.failed(self.post, &op);
+        self.requests.failed(self.post, &op);
     }
 }
 
 impl Hand<'_> {
     fn judge(&mut self, lane: usize, op: &Op, life: Life, is_writer: bool) {
         let found: Vec<Found> = {
-            let memory = lock(&self.lanes.memory);
-            let data = &memory[Lanes::address(lane)..][..op.blocks as usize * BLOCK];
+            let memory = lock(&self.requests.memory);
+            let data = &memory[Requests::address(lane)..][..op.blocks as usize * BLOCK];
             data.chunks_exact(BLOCK).map(found_in).collect()
         };
-        let (client, epoch, begun) = (self.lanes.number, op.epoch, op.begun);
+        let (client, epoch, begun) = (self.requests.number, op.epoch, op.begun);
         for (at, found) in found.into_iter().enumerate() {
             let vba = op.vba + u32::try_from(at).expect("few");
             let (ssd, floor) = (op.ssds[at], op.floors[at]);

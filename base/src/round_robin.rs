@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue for each of several owners, and the owners take turns. So an owner with many entries delays
+//! A queue for each of several owners, and the owners take queue. So an owner with many entries delays
 //! another by at most one entry. No call looks at more than a few entries, however many there are.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 /// Queues of owners.
 #[derive(Clone, Debug)]
-pub struct Turns<K, T> {
+pub struct RoundRobin<K, T> {
     /// By owner, and then by number: of two entries the later one has the higher number.
     entries: BTreeMap<(K, u64), T>,
     /// Whose turn was the last one.
@@ -15,13 +15,13 @@ pub struct Turns<K, T> {
     next: u64,
 }
 
-impl<K, T> Default for Turns<K, T> {
+impl<K, T> Default for RoundRobin<K, T> {
     fn default() -> Self {
         Self { entries: BTreeMap::new(), last: None, next: 0 }
     }
 }
 
-impl<K: Ord + Clone, T> Turns<K, T> {
+impl<K: Ord + Clone, T> RoundRobin<K, T> {
     /// Number of entries of all owners.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -84,41 +84,41 @@ mod tests {
     #[test]
     fn owners_take_turns_and_the_entries_of_one_keep_their_order() {
         let _deadline = deadline();
-        let mut turns = Turns::default();
-        (0..4).for_each(|nth| _ = turns.push("many", nth));
-        turns.push("few", 10);
-        let first = |owner| turns.first_after(owner).map(|(owner, _, entry)| (*owner, *entry));
+        let mut queue = RoundRobin::default();
+        (0..4).for_each(|nth| _ = queue.push("many", nth));
+        queue.push("few", 10);
+        let first = |owner| queue.first_after(owner).map(|(owner, _, entry)| (*owner, *entry));
         assert_eq!(first(None), Some(("few", 10)));
         assert_eq!((first(Some(&"few")), first(Some(&"many"))), (Some(("many", 0)), Some(("few", 10))));
-        let pop = |turns: &mut Turns<_, _>| turns.pop().map(|(_, entry)| entry);
-        let mut order = vec![pop(&mut turns), pop(&mut turns)];
-        turns.push("few", 11);
-        order.extend((0..4).map(|_| pop(&mut turns)));
+        let pop = |queue: &mut RoundRobin<_, _>| queue.pop().map(|(_, entry)| entry);
+        let mut order = vec![pop(&mut queue), pop(&mut queue)];
+        queue.push("few", 11);
+        order.extend((0..4).map(|_| pop(&mut queue)));
         assert_eq!(order, [10, 0, 11, 1, 2, 3].map(Some));
-        assert_eq!((turns.pop(), turns.len()), (None, 0));
+        assert_eq!((queue.pop(), queue.len()), (None, 0));
     }
 
     #[test]
     fn the_newest_entry_of_each_owner_has_its_turn_first() {
         let _deadline = deadline();
-        let mut turns = Turns::default();
-        (0..3).for_each(|nth| _ = turns.push("many", nth));
-        turns.push("few", 10);
-        let order: Vec<_> = std::iter::from_fn(|| turns.pop_newest()).map(|(_, entry)| entry).collect();
+        let mut queue = RoundRobin::default();
+        (0..3).for_each(|nth| _ = queue.push("many", nth));
+        queue.push("few", 10);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop_newest()).map(|(_, entry)| entry).collect();
         assert_eq!(order, [10, 2, 1, 0]);
-        assert!(turns.is_empty());
+        assert!(queue.is_empty());
     }
 
     #[test]
     fn an_entry_that_is_removed_has_no_turn() {
         let _deadline = deadline();
-        let mut turns = Turns::default();
-        let numbers = [(1, 'a'), (1, 'b'), (2, 'c')].map(|(owner, entry)| turns.push(owner, entry));
-        assert_eq!(turns.remove(&1, numbers[2]), None, "it is another owner's");
-        assert_eq!((turns.remove(&2, numbers[2]), turns.remove(&2, numbers[2])), (Some('c'), None));
-        let popped = (turns.pop(), turns.pop());
+        let mut queue = RoundRobin::default();
+        let numbers = [(1, 'a'), (1, 'b'), (2, 'c')].map(|(owner, entry)| queue.push(owner, entry));
+        assert_eq!(queue.remove(&1, numbers[2]), None, "it is another owner's");
+        assert_eq!((queue.remove(&2, numbers[2]), queue.remove(&2, numbers[2])), (Some('c'), None));
+        let popped = (queue.pop(), queue.pop());
         assert_eq!(popped, (Some((numbers[0], 'a')), Some((numbers[1], 'b'))));
-        assert!(turns.is_empty());
+        assert!(queue.is_empty());
     }
 
     thread_local! {
@@ -147,8 +147,8 @@ mod tests {
         const ENTRIES: u64 = 12_288;
         let _deadline = deadline();
         for owners in [1, ENTRIES] {
-            let mut turns = Turns::default();
-            let numbers: Vec<_> = (0..ENTRIES).map(|nth| turns.push(Counted(nth % owners), nth)).collect();
+            let mut queue = RoundRobin::default();
+            let numbers: Vec<_> = (0..ENTRIES).map(|nth| queue.push(Counted(nth % owners), nth)).collect();
             let nth = ENTRIES / 2;
             let steps = |work: &mut dyn FnMut()| {
                 COMPARED.set(0);
@@ -157,9 +157,9 @@ mod tests {
             };
             let owner = Counted(nth % owners);
             let counts = [
-                steps(&mut || assert_eq!(turns.remove(&owner, numbers[nth as usize]), Some(nth))),
-                steps(&mut || assert_eq!(turns.pop().map(|(_, entry)| entry), Some(0))),
-                steps(&mut || assert!(turns.first_after(Some(&owner)).is_some())),
+                steps(&mut || assert_eq!(queue.remove(&owner, numbers[nth as usize]), Some(nth))),
+                steps(&mut || assert_eq!(queue.pop().map(|(_, entry)| entry), Some(0))),
+                steps(&mut || assert!(queue.first_after(Some(&owner)).is_some())),
             ];
             assert!(counts.iter().all(|&count| count < 200), "{owners} owners: {counts:?} steps");
         }
