@@ -5,8 +5,7 @@ mod queues;
 
 use crate::admin::state::Admin;
 use crate::commands::CompletionPermit;
-use crate::commands::links::Links;
-use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
+use crate::commands::{Accepted, Answer, Command, Ended, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
@@ -32,7 +31,7 @@ use std::sync::Arc;
 ///
 /// A field that other rooms see is the state of one room, and only that room can write its inner fields.
 /// Other rooms call its methods. It is a field and not behind a method, because its room changes it while it
-/// reads the state of others. Plain values, such as a [`Command`], pass from room to room.
+/// reads the state of others. Plain values, such as an [`Answer`], pass from room to room.
 #[derive(Debug)]
 pub struct Ssd {
     /// Room `permission`. Every command is judged by it.
@@ -215,20 +214,7 @@ impl Ssd {
 
     /// Gives a command a slot. The caller then starts its transfers, and the last one finishes the command.
     pub(crate) fn start(&mut self, permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> u32 {
-        let queue = permit.queue();
-        let (permit, pending, failure, pushed_bytes) = (Some(permit), 0, None, 0);
-        let links = Links::UNLISTED;
-        self.commands.insert(Command {
-            permit,
-            queue,
-            vid,
-            pending,
-            failure,
-            done_at,
-            pushed_bytes,
-            work,
-            links,
-        })
+        self.commands.insert(Command::new(permit, vid, done_at, work))
     }
 
     /// Whether a command with a whole transfer of blocks can still be numbered.
@@ -239,17 +225,16 @@ impl Ssd {
     pub(crate) fn push(&mut self, id: u32, push: Push) {
         let Push { kind, remote, local, sum } = push;
         let Some(command) = self.commands.get_mut(id) else { return };
-        command.pending += 1;
-        command.pushed_bytes += local.bytes;
-        let queue = command.queue;
+        command.begin_transfer(local.bytes);
+        let queue = command.queue();
         let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
         self.commands.emit(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
     }
 
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
-        command.pending += 1;
-        let (queue, cid) = (command.queue, command.permit.as_ref().map_or(0, CompletionPermit::cid));
+        command.begin_transfer(0);
+        let (queue, cid) = (command.queue(), command.permit().map_or(0, CompletionPermit::cid));
         let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
         self.commands.emit(Effect::Pull { transfer, queue, cid, remote, local });
     }
@@ -267,7 +252,7 @@ impl Ssd {
 
     pub(crate) fn finish(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.remove(id) else { return };
-        let Command { permit, vid, failure, done_at, pushed_bytes, work, .. } = command;
+        let Ended { permit, vid, failure, done_at, pushed_bytes, work } = command.end();
         let Some(permit) = permit else {
             let Work::Orphan { blocks, buffer } = work else { unreachable!("only orphans have no permit") };
             self.release_blocks(blocks);

@@ -83,6 +83,7 @@ const STATE: &str = "state";
 /// Rooms whose state other rooms hold or see, by their files, with the plain values that they hand out. The
 /// fields of a plain value are open to the crate; all other fields are private to the room.
 const VALUES: &[(&str, &[&str])] = &[
+    ("commands", &["Accepted", "Answer", "Delivered", "Ended", "Fetched", "Links", "Transfer", "WriteEnd"]),
     ("hosts", &["Judged", "NewHost", "QueueState"]),
     ("smart", &["Activity", "Done", "DoneCounter", "ErrorEntry", "IoCount"]),
     ("permission", &[]),
@@ -263,8 +264,8 @@ fn the_state_of_a_room_has_no_field_that_other_rooms_write() {
 #[test]
 fn fields_are_found_with_who_sees_them() {
     let _deadline = Deadline::after(LIMIT);
-    let text = "pub struct A {\n    /// b: no field\n    pub(crate) b: u8,\n    c: D,\n}\nstruct E<'a> {\n    \
-                pub(super) f: &'a u8,\n}\n";
+    let text = "pub struct A {\n    /// b: no field\n    pub(crate) b: u8,\n    c: D,\n}\n\
+                struct E<'a> {\n    pub(super) f: &'a u8,\n}\n";
     let own = |name: &str, seen: &[&str]| (name.to_owned(), seen.iter().map(ToString::to_string).collect());
     assert_eq!(fields_of(text), [own("A", &["pub(crate)", ""]), own("E", &["pub(super)"])]);
 }

@@ -40,10 +40,10 @@ impl Ssd {
     /// Completes an Abort after a worker has searched for the command that it names.
     pub(crate) fn end_abort(&mut self, now: Time, id: u32, aborted: bool) {
         // The Abort's own queue may be gone.
-        if self.commands.get_mut(id).is_none_or(|command| !matches!(command.work, Work::Abort)) {
+        if self.commands.get_mut(id).is_none_or(|command| !matches!(command.work(), Work::Abort)) {
             return;
         }
-        if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+        if let Some(permit) = self.commands.remove(id).and_then(|command| command.end().permit) {
             self.complete(permit, Answer::dw0(u32::from(!aborted)), now, 0);
         }
     }
@@ -64,12 +64,11 @@ impl Ssd {
             .unwrap_or_default();
         for id in held {
             let is_named = |permit: &CompletionPermit| permit.cid() == cid;
-            if self.commands.get_mut(id).is_some_and(|command| command.permit.as_ref().is_some_and(is_named))
-            {
+            if self.commands.get_mut(id).is_some_and(|command| command.permit().is_some_and(is_named)) {
                 if let Some(host) = self.hosts.host_mut(cntlid) {
                     host.events_mut().release(id);
                 }
-                if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+                if let Some(permit) = self.commands.remove(id).and_then(|command| command.end().permit) {
                     self.refuse(permit, 0, Refusal::AbortRequested.into(), now);
                 }
                 return true;

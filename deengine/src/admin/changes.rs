@@ -317,7 +317,7 @@ impl Ssd {
     }
 
     pub(super) fn permit_of(&mut self, command: Option<u32>) -> Option<CompletionPermit> {
-        self.commands.remove(command?).and_then(|command| command.permit)
+        self.commands.remove(command?).and_then(|command| command.end().permit)
     }
 
     fn complete_change(&mut self, now: Time, command: Option<u32>) {
@@ -334,7 +334,7 @@ impl Ssd {
     /// Otherwise commands still on their way there could be executed after the daemon has read the SSD's
     /// tables. A daemon of an earlier term learns that it is deposed when it connects again.
     fn end_former_link(&mut self, now: Time, command: Option<u32>) {
-        let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue)
+        let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue())
         else {
             return;
         };
@@ -354,8 +354,9 @@ impl Ssd {
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {
         let Some(command) = command.and_then(|id| self.commands.remove(id)) else { return };
-        if let Some(permit) = command.permit {
-            self.refuse(permit, command.vid, refused, now);
+        let vid = command.vid();
+        if let Some(permit) = command.end().permit {
+            self.refuse(permit, vid, refused, now);
         }
     }
 

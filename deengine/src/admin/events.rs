@@ -76,7 +76,7 @@ impl Ssd {
         {
             let (kind, information, page) = event.words();
             let dw0 = u32::from_le_bytes([kind, information, page, 0]);
-            if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+            if let Some(permit) = self.commands.remove(id).and_then(|command| command.end().permit) {
                 self.complete(permit, Answer::dw0(dw0), now, 0);
             }
         }

@@ -219,14 +219,14 @@ impl Ssd {
                 continue;
             }
             self.admin.volumes.fences.remove(at);
-            if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
+            if let Some(permit) = self.commands.remove(id).and_then(|command| command.end().permit) {
                 self.complete(permit, OK, now, 0);
             }
         }
     }
 
     fn fence_of(&mut self, id: u32) -> Option<(Vid, Time)> {
-        match self.commands.get_mut(id)?.work {
+        match *self.commands.get_mut(id)?.work() {
             Work::Fence { vid, deadline } => Some((vid, deadline)),
             _ => None,
         }
@@ -258,13 +258,13 @@ impl Ssd {
         let Some(serial) = self.table.volume(vid).map(|volume| volume.serial()) else { return Vec::new() };
         let is_older =
             |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
-        let older = self.commands.iter().filter(|(_, command)| match &command.work {
+        let older = self.commands.iter().filter(|(_, command)| match command.work() {
             Work::Read(request) | Work::Compare { request, .. } => is_older(request),
             Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => is_older(&end.request),
             Work::Trim(requests) => requests.iter().any(is_older),
             _ => false,
         });
-        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue).collect();
+        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue()).collect();
         queues.sort_unstable();
         queues.dedup();
         queues

@@ -14,26 +14,132 @@ use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::{ConnectFields, Identity};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::status::Status;
 
 /// A command that has been accepted and not completed, or whose transfers are not all answered.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// `None` once the queue is gone: then the command only waits for its transfers.
+    permit: Option<CompletionPermit>,
+    queue: QueueKey,
+    vid: u16,
+    pending: u32,
+    failure: Option<Refused>,
+    done_at: Time,
+    pushed_bytes: u32,
+    work: Work,
+    /// The command's neighbours in the list of its queue.
+    links: Links,
+}
+
+/// A command whose transfers have ended, or that is taken from its list.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// `None` if the queue is gone.
     pub(crate) permit: Option<CompletionPermit>,
-    pub(crate) queue: QueueKey,
     pub(crate) vid: u16,
-    pub(crate) pending: u32,
     pub(crate) failure: Option<Refused>,
     /// A read: when the model has its data at the host. Others: when the firmware had taken the command.
     pub(crate) done_at: Time,
     pub(crate) pushed_bytes: u32,
     pub(crate) work: Work,
-    /// The command's neighbours in the list of its queue.
-    pub(crate) links: Links,
 }
 
 impl Command {
+    /// A command without transfers.
+    pub(crate) fn new(permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> Self {
+        let (queue, permit, links) = (permit.queue(), Some(permit), Links::UNLISTED);
+        Self { permit, queue, vid, pending: 0, failure: None, done_at, pushed_bytes: 0, work, links }
+    }
+
+    /// A command whose queue is gone.
+    #[cfg(test)]
+    pub(crate) fn of_gone_queue(queue: QueueKey) -> Self {
+        let (permit, failure, done_at, links) = (None, None, Time::ZERO, Links::UNLISTED);
+        Self {
+            permit,
+            queue,
+            vid: 0,
+            pending: 0,
+            failure,
+            done_at,
+            pushed_bytes: 0,
+            work: Work::Change,
+            links,
+        }
+    }
+
+    /// The command leaves its slot.
+    pub(crate) fn end(self) -> Ended {
+        let Self { permit, vid, failure, done_at, pushed_bytes, work, .. } = self;
+        Ended { permit, vid, failure, done_at, pushed_bytes, work }
+    }
+
+    pub(crate) fn queue(&self) -> QueueKey {
+        self.queue
+    }
+
+    pub(crate) fn vid(&self) -> u16 {
+        self.vid
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// `None` once the queue is gone: then the command only waits for its transfers.
+    pub(crate) fn permit(&self) -> Option<&CompletionPermit> {
+        self.permit.as_ref()
+    }
+
+    /// The queue is gone.
+    pub(crate) fn take_permit(&mut self) -> Option<CompletionPermit> {
+        self.permit.take()
+    }
+
+    /// A load begins, or a transfer that brings the host these bytes.
+    pub(crate) fn begin_transfer(&mut self, pushed_bytes: u32) {
+        self.pending += 1;
+        self.pushed_bytes += pushed_bytes;
+    }
+
+    /// A load or transfer has ended.
+    pub(crate) fn end_transfer(&mut self) {
+        self.pending -= 1;
+    }
+
+    /// Whether no load or transfer is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// A part of the command has failed. The first failure counts.
+    pub(crate) fn fail(&mut self, refused: Refused) {
+        self.failure = self.failure.or(Some(refused));
+    }
+
+    /// The data of a block of a write has arrived, and has this sum.
+    pub(crate) fn set_sum(&mut self, block: u32, sum: u32) {
+        if let Work::Write(end) = &mut self.work {
+            end.blocks[block as usize].sum = sum;
+        }
+    }
+
+    /// Takes the work. [`Self::go_on`] must give the command other work.
+    pub(crate) fn take_work(&mut self) -> Work {
+        std::mem::replace(&mut self.work, Work::AwaitEvent)
+    }
+
+    pub(crate) fn go_on(&mut self, work: Work) {
+        self.work = work;
+    }
+
+    pub(crate) fn links(&self) -> Links {
+        self.links
+    }
+
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
     /// Whether the command waits for the translation layer.
     pub(crate) fn waits_for_layer(&self) -> bool {
         matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
@@ -147,54 +253,10 @@ pub(crate) enum TransferKind {
     Other,
 }
 
-/// Successful completion with nothing to say.
-pub(crate) const OK: Answer = Answer { status: Status::SUCCESS, dw0: 0, dw1: 0 };
-
-/// The words of a completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: Status,
-    pub(crate) dw0: u32,
-    pub(crate) dw1: u32,
-}
-
-impl Answer {
-    pub(crate) fn dw0(dw0: u32) -> Self {
-        Self { dw0, ..OK }
-    }
-}
-
 /// The state with which a write is finished.
 #[derive(Debug)]
 pub(crate) struct WriteEnd {
     pub(crate) request: Authorized<Request>,
     pub(crate) identity: Identity,
     pub(crate) blocks: Vec<NewBlock>,
-}
-
-/// Data that a host has for its command.
-pub(crate) struct Fetched<W> {
-    pub(crate) bytes: u32,
-    /// The work that continues with the data.
-    pub(crate) work: W,
-}
-
-/// An answer with data for the host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivered<'a> {
-    /// The data, which is cut or padded.
-    pub(crate) data: &'a [u8],
-    /// Bytes that the host takes.
-    pub(crate) bytes: u32,
-    /// DW0 of the completion.
-    pub(crate) dw0: u32,
-    /// When the SSD has all of the data.
-    pub(crate) at: Time,
-}
-
-impl<'a> Delivered<'a> {
-    /// An answer that the SSD has together at once.
-    pub(crate) fn at_once(now: Time, bytes: u32, dw0: u32, data: &'a [u8]) -> Self {
-        Self { data, bytes, dw0, at: now }
-    }
 }

@@ -2,13 +2,13 @@
 //! A command in flight, with the things that it holds, and the permit for its one completion. Every room that
 //! executes commands uses these.
 
+pub(crate) mod answer;
 pub(crate) mod command;
 pub(crate) mod links;
 pub(crate) mod permit;
 pub(crate) mod scratch;
 pub(crate) mod shares;
 
-pub(crate) use command::{
-    Accepted, Answer, Command, Delivered, Fetched, OK, Transfer, TransferKind, Work, WriteEnd,
-};
+pub(crate) use answer::{Answer, Delivered, Fetched, OK};
+pub(crate) use command::{Accepted, Command, Ended, Transfer, TransferKind, Work, WriteEnd};
 pub(crate) use permit::CompletionPermit;

@@ -59,12 +59,10 @@ impl Ssd {
             (_, outcome) => refusal_of(outcome),
         };
         match refusal {
-            Some(refusal) => command.failure = command.failure.or(Some(refusal.into())),
+            Some(refusal) => command.fail(refusal.into()),
             None => {
-                if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome)
-                    && let Work::Write(end) = &mut command.work
-                {
-                    end.blocks[index as usize].sum = sum;
+                if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome) {
+                    command.set_sum(index, sum);
                 }
             }
         }
@@ -110,7 +108,7 @@ impl Drop for Ssd {
     fn drop(&mut self) {
         let ids: Vec<u32> = self.commands.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(permit) = self.commands.get_mut(id).and_then(|command| command.permit.take()) {
+            if let Some(permit) = self.commands.get_mut(id).and_then(Command::take_permit) {
                 permit.forfeit();
             }
         }

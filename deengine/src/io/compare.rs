@@ -13,7 +13,7 @@
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
-use crate::commands::{Command, OK, TransferKind, Work};
+use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
 use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
@@ -124,7 +124,7 @@ impl Ssd {
             }
         }
         self.commands.lists.extents = extents;
-        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+        if self.commands.get_mut(id).is_some_and(|command| command.is_idle()) {
             self.finish(now, id);
         }
     }
@@ -154,7 +154,9 @@ impl Ssd {
     fn compare_block(&mut self, id: u32, index: u32, stored: &[u8; BLOCK_BYTES as usize]) {
         let mut given = [0; BLOCK_BYTES as usize];
         let Commands { slots, scratch, .. } = &mut self.commands;
-        let Some(Command { work: Work::Compare { buffer, .. }, .. }) = slots.get_mut(id) else { return };
+        let Some(Work::Compare { buffer, .. }) = slots.get_mut(id).map(|command| command.work()) else {
+            return;
+        };
         scratch.read_at(buffer, index << BLOCK_SHIFT, &mut given);
         if *stored != given {
             self.fail(id, Refusal::CompareFailed);

@@ -8,6 +8,7 @@
 //! the time of all its commands has come.
 
 use crate::commands::CompletionPermit;
+use crate::commands::Ended;
 use crate::commands::Work;
 use crate::commands::{Accepted, Command};
 use crate::controller::Ssd;
@@ -64,11 +65,11 @@ impl Ssd {
             let Some((at, vid)) = self.commands.delays.due(now) else { break };
             let Some((turn, Waiting { id, .. })) = self.commands.delays.first(vid) else { break };
             self.commands.delays.leave(vid, turn);
-            if let Some(Command {
+            if let Some(Ended {
                 permit: Some(permit),
                 work: Work::Delayed { sqe, identity, generation, .. },
                 ..
-            }) = self.commands.remove(id)
+            }) = self.commands.remove(id).map(Command::end)
             {
                 match self.judge(now, Submission { identity, sqe: &sqe }) {
                     Ok(request) if request.generation() != generation => {
@@ -111,9 +112,9 @@ impl Ssd {
     pub(crate) fn take_delayed(&mut self, now: Time, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
         let is_named = |permit: &CompletionPermit| permit.queue() == queue && permit.cid() == cid;
         let (id, _) = self.commands.iter().find(|(_, command)| {
-            matches!(command.work, Work::Delayed { .. }) && command.permit.as_ref().is_some_and(is_named)
+            matches!(command.work(), Work::Delayed { .. }) && command.permit().is_some_and(is_named)
         })?;
-        let Command { permit, vid, work, .. } = self.commands.remove(id)?;
+        let Ended { permit, vid, work, .. } = self.commands.remove(id)?.end();
         if let Work::Delayed { turn, .. } = work {
             self.leave_line(now, vid, turn);
         }

@@ -80,7 +80,7 @@ impl Ssd {
             }
         }
         self.commands.lists.extents = extents;
-        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
+        if self.commands.get_mut(id).is_some_and(|command| command.is_idle()) {
             self.finish(now, id);
         }
     }

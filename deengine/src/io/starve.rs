@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writes that wait for frames: when they are tried again, and by which entry they are judged meanwhile.
 
+use crate::commands::Ended;
 use crate::commands::{Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::io::waiting::MOST_TRIES;
@@ -40,7 +41,7 @@ impl Ssd {
     /// frames.
     fn may_go_on(&mut self, client: ClientId, id: u32, gives_up: Option<NotDurable>) -> bool {
         let free = self.ftl().flash().free_frames();
-        let Some(Work::Starved(end)) = self.commands.get_mut(id).map(|command| &command.work) else {
+        let Some(Work::Starved(end)) = self.commands.get_mut(id).map(|command| command.work()) else {
             return true;
         };
         let blocks = end.request.get().blocks;
@@ -62,18 +63,18 @@ impl Ssd {
             #[cfg(test)]
             (self.commands.judged += 1);
             let Some(command) = self.commands.slots.get_mut(id) else { continue };
-            let Work::Starved(end) = &command.work else { continue };
+            let Work::Starved(end) = command.work() else { continue };
             if !self.table.is_older(&end.request) {
                 continue;
             }
-            let Work::Starved(end) = std::mem::replace(&mut command.work, Work::AwaitEvent) else { continue };
+            let Work::Starved(end) = command.take_work() else { continue };
             let judged = self.judge_anew(now, end.request);
             match (judged, self.commands.get_mut(id)) {
-                (Ok(request), Some(command)) => command.work = Work::Starved(WriteEnd { request, ..end }),
+                (Ok(request), Some(command)) => command.go_on(Work::Starved(WriteEnd { request, ..end })),
                 (Err(refused), _) => {
                     let Some(command) = self.commands.remove(id) else { continue };
-                    if let Some(permit) = command.permit {
-                        self.refuse(permit, command.vid, refused, command.done_at.max(now));
+                    if let Ended { permit: Some(permit), vid, done_at, .. } = command.end() {
+                        self.refuse(permit, vid, refused, done_at.max(now));
                     }
                 }
                 (Ok(request), None) => self.leave(now, request),

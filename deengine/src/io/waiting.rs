@@ -3,6 +3,7 @@
 //! medium.
 
 use crate::commands::CompletionPermit;
+use crate::commands::Ended;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::{Push, Ssd};
 use crate::io::state::{Commands, Load, LoadFor};
@@ -50,7 +51,7 @@ impl Ssd {
     /// A page is being loaded for the command.
     pub(crate) fn load(&mut self, id: u32, ticket: Ticket, load: Load) {
         if let Some(command) = self.commands.get_mut(id) {
-            command.pending += 1;
+            command.begin_transfer(0);
         }
         self.commands.loads.insert(ticket, load);
         // The medium does not notify: it is polled.
@@ -60,7 +61,7 @@ impl Ssd {
     /// Notes a failure of a part of the command. The command completes with the first one.
     pub(crate) fn fail(&mut self, id: u32, refusal: Refusal) {
         if let Some(command) = self.commands.get_mut(id) {
-            command.failure = command.failure.or(Some(refusal.into()));
+            command.fail(refusal.into());
         }
     }
 
@@ -75,12 +76,12 @@ impl Ssd {
             let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
             let load = self.commands.loads.remove(&ticket).expect("every load has a command");
             let Load { command: id, page, sum, to } = load;
-            let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
+            let gone = self.commands.get_mut(id).is_none_or(|command| command.permit().is_none());
             match (result, to) {
                 (Ok(local), LoadFor::Host(remote)) if !gone => {
                     // The transfer now counts in place of the load.
                     if let Some(command) = self.commands.get_mut(id) {
-                        command.pending -= 1;
+                        command.end_transfer();
                     }
                     let kind = TransferKind::FromLoad(page, ticket);
                     self.push(id, Push { kind, remote, local, sum: Some(sum) });
@@ -101,8 +102,8 @@ impl Ssd {
     /// Notes that a load or transfer of the command has ended.
     pub(crate) fn ended(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
-        command.pending -= 1;
-        if command.pending == 0 {
+        command.end_transfer();
+        if command.is_idle() {
             self.finish(now, id);
         }
     }
@@ -145,8 +146,9 @@ impl Ssd {
     fn retry_pause(&mut self) -> Span {
         let is_held = self.ftl().flash().is_held();
         let Commands { waiting, starved, slots, .. } = &mut self.commands;
-        let mut for_syncs =
-            |&id: &u32| slots.get_mut(id).is_none_or(|command| matches!(command.work, Work::MakeDurable(_)));
+        let mut for_syncs = |&id: &u32| {
+            slots.get_mut(id).is_none_or(|command| matches!(command.work(), Work::MakeDurable(_)))
+        };
         match (is_held, waiting.iter().all(&mut for_syncs)) {
             (true, _) => LONG_PAUSE,
             (false, false) => RETRY_PAUSE,
@@ -163,27 +165,26 @@ impl Ssd {
         let Some(command) = self.commands.get_mut(id).filter(|command| command.waits_for_layer()) else {
             return;
         };
-        if let Work::MakeDurable(seq) = command.work
+        if let Work::MakeDurable(seq) = *command.work()
             && self.ftl().durable() < seq
             && gives_up.is_none()
         {
             return self.commands.waiting.push_back(id);
         }
         let Some(command) = self.commands.remove(id) else { return };
-        let Some(permit) = command.permit else { return };
-        let done_at = command.done_at;
-        match (command.work, gives_up) {
+        let Ended { permit: Some(permit), vid, done_at, work, .. } = command.end() else { return };
+        match (work, gives_up) {
             // The data that was written stays, and is not durable yet.
             (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
-                self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
+                self.refuse(permit, vid, not_durable(why).into(), done_at.max(now));
             }
             (Work::Starved(end), Some(why))
                 if self.ftl().flash().free_frames() < end.request.get().blocks =>
             {
                 self.give_up(now, end);
-                self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
+                self.refuse(permit, vid, not_durable(why).into(), done_at.max(now));
             }
-            (work, _) => self.do_again(now, Accepted { now, at: done_at, permit }, command.vid, work),
+            (work, _) => self.do_again(now, Accepted { now, at: done_at, permit }, vid, work),
         }
     }
 

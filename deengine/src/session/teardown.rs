@@ -39,9 +39,9 @@ impl Ssd {
     /// are answered.
     fn orphan(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
-        let Some(permit) = command.permit.take() else { return };
-        let (is_idle, vid) = (command.pending == 0, command.vid);
-        let work = std::mem::replace(&mut command.work, Work::AwaitEvent);
+        let Some(permit) = command.take_permit() else { return };
+        let (is_idle, vid) = (command.is_idle(), command.vid());
+        let work = command.take_work();
         self.forfeit(permit);
         let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
         match work {
@@ -72,7 +72,7 @@ impl Ssd {
             Work::MakeDurable(_) | Work::AwaitEvent | Work::Abort | Work::Orphan { .. } => {}
         }
         if let Some(command) = self.commands.get_mut(id) {
-            command.work = Work::Orphan { blocks: kept, buffer: held };
+            command.go_on(Work::Orphan { blocks: kept, buffer: held });
         }
         left.into_iter().for_each(|request| self.table.leave(request));
         if is_idle {

@@ -19,10 +19,10 @@ impl ByQueue {
     pub(super) fn add(&mut self, slots: &mut Slab<Command>, queue: QueueKey, id: u32) {
         let Some(after) = self.0.insert(queue, id) else { return };
         if let Some(command) = slots.get_mut(id) {
-            command.links.after = after;
+            command.links_mut().after = after;
         }
         if let Some(command) = slots.get_mut(after) {
-            command.links.before = id;
+            command.links_mut().before = id;
         }
     }
 
@@ -30,12 +30,12 @@ impl ByQueue {
     pub(super) fn remove(&mut self, slots: &mut Slab<Command>, queue: QueueKey, links: Links) {
         let Links { before, after } = links;
         match (slots.get_mut(before), after) {
-            (Some(command), _) => command.links.after = after,
+            (Some(command), _) => command.links_mut().after = after,
             (None, NONE) => _ = self.0.remove(&queue),
             (None, _) => _ = self.0.insert(queue, after),
         }
         if let Some(command) = slots.get_mut(after) {
-            command.links.before = before;
+            command.links_mut().before = before;
         }
     }
 
@@ -45,7 +45,7 @@ impl ByQueue {
         let mut all = Vec::new();
         while let Some(command) = slots.get_mut(next) {
             all.push(next);
-            next = command.links.after;
+            next = command.links().after;
         }
         all
     }
@@ -54,16 +54,8 @@ impl ByQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::Work;
-    use gnstor_base::time::Time;
     use gnstor_proto::placement::mix64;
     use std::collections::{BTreeMap, BTreeSet};
-
-    fn command(queue: QueueKey) -> Command {
-        let (work, links) = (Work::Change, Links::UNLISTED);
-        let (permit, failure, done_at) = (None, None, Time::ZERO);
-        Command { permit, queue, vid: 0, pending: 0, failure, done_at, pushed_bytes: 0, work, links }
-    }
 
     #[test]
     fn a_queue_lists_each_of_its_commands_from_the_insertion_to_the_removal() {
@@ -80,7 +72,7 @@ mod tests {
                     assert!(commands.remove(id).is_some() && own.remove(&id));
                     assert!(commands.remove(id).is_none(), "only once");
                 }
-                _ => assert!(own.insert(commands.insert(command(queue)))),
+                _ => assert!(own.insert(commands.insert(Command::of_gone_queue(queue)))),
             }
             let listed = commands.of_queue(queue);
             assert_eq!(listed.len(), own.len());

@@ -155,7 +155,7 @@ impl Commands {
     }
 
     pub(crate) fn insert(&mut self, command: Command) -> u32 {
-        let queue = command.queue;
+        let queue = command.queue();
         let id = self.slots.insert(command);
         self.by_queue.add(&mut self.slots, queue, id);
         id
@@ -167,7 +167,7 @@ impl Commands {
 
     pub(crate) fn remove(&mut self, id: u32) -> Option<Command> {
         let command = self.slots.remove(id)?;
-        self.by_queue.remove(&mut self.slots, command.queue, command.links);
+        self.by_queue.remove(&mut self.slots, command.queue(), command.links());
         Some(command)
     }
 
