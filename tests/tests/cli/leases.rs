@@ -9,6 +9,20 @@ fn on(up: &Up, args: &[&str]) -> gnstor_tests::command::Ended {
     gnstor(&[args, &["--array", &up.daemon]].concat())
 }
 
+/// A client writes `corpus`, and another one reads it.
+fn is_sorted_and_filtered(up: &Up) {
+    let rights = |args: &[&str]| {
+        let args = [&["lease", "list", "--json"], args].concat();
+        let listed = on(up, &args).json();
+        listed.as_array().expect("a list").iter().map(|lease| lease["rights"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(rights(&["--sort", "left"]), ["write", "read"], "a reader's lease has no end");
+    assert_eq!(rights(&["--sort", "left", "--reverse"]), ["read", "write"]);
+    assert_eq!(rights(&["--filter", "volume=cor*", "--filter", "rights=read"]), ["read"]);
+    assert!(on(up, &["lease", "ls", "--filter", "volume=x*"]).stdout.contains("no lease matches"));
+    on(up, &["lease", "ls", "--filter", "rights=all"]).not_understood(&["read or write"]);
+}
+
 #[test]
 fn a_lease_is_listed_and_revoked_and_the_writers_next_write_is_refused() {
     within(BUILD_LIMIT, || {
@@ -35,16 +49,7 @@ fn a_lease_is_listed_and_revoked_and_the_writers_next_write_is_refused() {
         assert!(on(&up, &["lease", "ls", "--volume", "idle"]).stdout.contains("no client has idle open"));
         on(&up, &["lease", "list", "--volume", "nowhere"]).failed(&["no volume \"nowhere\""]);
 
-        let rights = |args: &[&str]| {
-            let args = [&["lease", "list", "--json"], args].concat();
-            let listed = on(&up, &args).json();
-            listed.as_array().expect("a list").iter().map(|lease| lease["rights"].clone()).collect::<Vec<_>>()
-        };
-        assert_eq!(rights(&["--sort", "left"]), ["write", "read"], "a reader's lease has no end");
-        assert_eq!(rights(&["--sort", "left", "--reverse"]), ["read", "write"]);
-        assert_eq!(rights(&["--filter", "volume=cor*", "--filter", "rights=read"]), ["read"]);
-        assert!(on(&up, &["lease", "ls", "--filter", "volume=x*"]).stdout.contains("no lease matches"));
-        on(&up, &["lease", "ls", "--filter", "rights=all"]).not_understood(&["read or write"]);
+        is_sorted_and_filtered(&up);
 
         let client = held["client"].to_string();
         let words = [format!("client {client} holds the write lease"), "gnstor lease revoke".into()];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measures what share of its rate an honest load keeps beside each attack.
 
-use crate::beside::{Attackers, Told, another_client_reads};
+use crate::beside::{Attackers, Summary, another_client_reads};
 use crate::cpu::{Cores, Watch};
 use crate::load::{Load, Rounds};
 use crate::{Guest, LIMIT, calls, guest, number, ssd_address};
@@ -51,7 +51,7 @@ struct Measured {
     quiet: Rounds,
     beside: Rounds,
     ratios: Vec<f64>,
-    told: Vec<Told>,
+    summaries: Vec<Summary>,
     /// Processor time without and beside it.
     cores: [Cores; 2],
 }
@@ -85,7 +85,7 @@ impl Measured {
             let attacked = load.run(slice);
             self.cores[1].add(watch.stop());
             stop.store(true, Ordering::Relaxed);
-            self.told.extend(attackers.into_iter().map(Attackers::wait));
+            self.summaries.extend(attackers.into_iter().map(Attackers::wait));
             attacked
         });
         self.ratios.push(attacked.times.len() as f64 / alone.times.len().max(1) as f64);
@@ -103,13 +103,13 @@ impl Measured {
     fn report(&mut self, what: Beside) -> f64 {
         let (pairs, ratio) = (self.ratios.len(), self.keeps());
         let sent = if matches!(what, Beside::Callers) { "calls" } else { "frames" };
-        let count: u64 = self.told.iter().map(|told| told.sent).sum();
+        let count: u64 = self.summaries.iter().map(|summary| summary.sent).sum();
         println!("summary {what:?}: keeps {ratio:.2}, median of {pairs} pairs; {count} {sent}");
         let [alone, beside] = self.cores.map(|cores| cores.summary());
         println!("  alone:  {}; {alone}", self.quiet.summary());
         println!("  beside: {}; {beside}", self.beside.summary());
         if let Beside::Attack(attack) = what {
-            Told::assert_attacked(&self.told, attack == Attack::Unproven);
+            Summary::assert_attacked(&self.summaries, attack == Attack::Unproven);
         }
         ratio
     }

@@ -80,25 +80,25 @@ impl Attackers {
     }
 
     /// Waits for the process.
-    pub(crate) fn wait(mut self) -> Told {
+    pub(crate) fn wait(mut self) -> Summary {
         let code = wait(&mut self.0, LIMIT).expect("they end in time");
         let mut said = String::new();
         self.0.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
         assert_eq!(code, 0, "{said}");
         let first = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
         let sent = said.lines().find_map(first).unwrap_or_else(|| panic!("{said}"));
-        Told { said, sent }
+        Summary { said, sent }
     }
 }
 
 /// What a process of hostile clients or callers says at its end.
-pub(crate) struct Told {
+pub(crate) struct Summary {
     pub(crate) said: String,
     /// Number of frames or calls that it sent.
     pub(crate) sent: u64,
 }
 
-impl Told {
+impl Summary {
     /// The number before these words.
     fn number_before(&self, words: &str) -> u64 {
         let before = self.said.split(words).next().filter(|before| before.len() < self.said.len());
@@ -128,22 +128,27 @@ impl Told {
     /// Checks that the attacks came as far as they should. An array may refuse some of a kind, and not all. A
     /// client with rights had commands that succeeded. With `replies` SSDs challenged strangers, who replied.
     pub(crate) fn assert_attacked(all: &[Self], replies: bool) {
-        let said = || all.iter().map(|told| told.said.as_str()).collect::<String>();
-        let is_made = |kind: &Attack| all.iter().any(|told| told.attacks(*kind).0 > 0);
+        let said = || all.iter().map(|summary| summary.said.as_str()).collect::<String>();
+        let is_made = |kind: &Attack| all.iter().any(|summary| summary.attacks(*kind).0 > 0);
         // Of several kinds one may take all that a stranger can have, so a few of the others may be refused.
         let few = if Attack::ALL.iter().filter(|kind| is_made(kind)).count() > 1 { 4 } else { 1 };
         for kind in Attack::ALL {
-            let counts: Vec<_> = all.iter().map(|told| told.attacks(kind)).collect();
+            let counts: Vec<_> = all.iter().map(|summary| summary.attacks(kind)).collect();
             let count: u64 = counts.iter().map(|(count, _)| count).sum();
             let refused: u64 = counts.iter().map(|(_, refused)| refused).sum();
             assert!(count < few || refused < count, "{kind:?}: each found no queue: {}", said());
             if kind == Attack::Insider && count > 0 {
-                assert!(all.iter().any(|told| told.succeeded() > 0), "rights are of no use: {}", said());
-                assert!(all.iter().any(|told| told.won() > 0), "no game was played: {}", said());
+                assert!(
+                    all.iter().any(|summary| summary.succeeded() > 0),
+                    "rights are of no use: {}",
+                    said()
+                );
+                assert!(all.iter().any(|summary| summary.won() > 0), "no game was played: {}", said());
             }
             if kind == Attack::Unproven && count > 0 && replies {
-                let told = all.iter().any(|told| told.number_before(" replies to challenges") > 0);
-                assert!(told, "no stranger was challenged: {}", said());
+                let is_challenged =
+                    all.iter().any(|summary| summary.number_before(" replies to challenges") > 0);
+                assert!(is_challenged, "no stranger was challenged: {}", said());
             }
         }
     }
@@ -281,11 +286,12 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
             memory.push(scene.memory());
         }
         let cores = watch.stop().summary();
-        let told = attackers.map(Attackers::wait);
+        let summaries = attackers.map(Attackers::wait);
         quiet.add(load.run(alone));
         println!("{what}: {} s", time.as_secs());
-        told.iter().for_each(|told| println!("{}", told.said));
-        let (keeps, frames) = (beside.rate() / quiet.rate(), told.iter().map(|told| told.sent).sum::<u64>());
+        summaries.iter().for_each(|summary| println!("{}", summary.said));
+        let (keeps, frames) =
+            (beside.rate() / quiet.rate(), summaries.iter().map(|summary| summary.sent).sum::<u64>());
         println!("summary {what}: alone {}", quiet.summary());
         println!("summary {what}: beside all attacks {}; {cores}", beside.summary());
         let errors = quiet.errors.len() + beside.errors.len();
@@ -296,8 +302,11 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
             time.as_secs()
         );
         // In a short run an attacker may spend its time on attacks with few frames.
-        assert!(frames > 50 && told.iter().all(|told| told.sent > 0), "the attackers did something");
-        Told::assert_attacked(&told, scene.asks);
+        assert!(
+            frames > 50 && summaries.iter().all(|summary| summary.sent > 0),
+            "the attackers did something"
+        );
+        Summary::assert_attacked(&summaries, scene.asks);
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);

@@ -3,7 +3,7 @@
 //! reads each replica back at the end. With `GNSTOR_HOSTILE_DEVICE=cuda` its device code runs on a GPU.
 
 use crate::attack::{Beside, more_pairs, pairs, slice};
-use crate::beside::{Attackers, Scene, Told};
+use crate::beside::{Attackers, Scene, Summary};
 use crate::cpu::{Cores, Watch};
 use crate::{LIMIT, number, ssd_address};
 use gnstor_hostile::attacks::Attack;
@@ -155,9 +155,9 @@ fn no_error_beside(what: &'static str, scene: fn() -> Scene, only: Option<Attack
         let (time, scene) = (Duration::from_secs(seconds), scene());
         let slice = (time / 8).clamp(Duration::from_secs(1), Duration::from_secs(20));
         let run = |attackers: &[u32]| Deep::run(&scene.up.daemon, slice, &scene.pids(), attackers);
-        let told = scene.attack(Duration::from_secs(1), seed, only).wait();
-        assert!(told.sent > 0, "the attackers do something: {}", told.said);
-        Told::assert_attacked(&[told], scene.asks);
+        let summary = scene.attack(Duration::from_secs(1), seed, only).wait();
+        assert!(summary.sent > 0, "the attackers do something: {}", summary.said);
+        Summary::assert_attacked(&[summary], scene.asks);
         let mut alone = run(&[]);
         let mut attackers = [0, 1].map(|i| {
             // Longer than the load: its last run may begin at the end of its time.

@@ -2,7 +2,7 @@
 //! The data port with TLS and SSDs in their own processes. The tests check which clients connect, what an
 //! attacker on the wire can change, and which ports listen.
 
-use crate::beside::{Attackers, Told};
+use crate::beside::{Attackers, Summary};
 use crate::load::Load;
 use crate::{IO_TIMEOUT, guest_with, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::{self, Attack};
@@ -133,11 +133,11 @@ fn an_honest_load_beside_hostile_clients_with_a_certificate_has_no_error() {
         for only in [None, Some(Attack::KeyUpdates)] {
             let attackers = [0, 1].map(|seed| Attackers::start_as(&first, address, time, seed, only));
             let mut beside = load.run(time);
-            let told = attackers.map(Attackers::wait);
+            let summaries = attackers.map(Attackers::wait);
             println!("summary inside TLS, {only:?}: {}; {} MiB", beside.summary(), resident_mib(up.pid()));
-            told.iter().for_each(|told| println!("{}", told.said));
-            assert!(told.iter().all(|told| told.sent > 50), "the attackers came through TLS");
-            Told::assert_attacked(&told, false);
+            summaries.iter().for_each(|summary| println!("{}", summary.said));
+            assert!(summaries.iter().all(|summary| summary.sent > 50), "the attackers came through TLS");
+            Summary::assert_attacked(&summaries, false);
             assert!(beside.errors.is_empty(), "no error is allowed: {:?}", beside.errors);
             assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
         }
