@@ -108,7 +108,7 @@ impl Layout {
 }
 
 /// Where the memory of a data file is. Another boot of the machine has another name.
-fn path_of(file: &DataFile) -> io::Result<PathBuf> {
+pub(crate) fn path_of(file: &DataFile) -> io::Result<PathBuf> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let meta = file.file().metadata()?;
     // A device has no inode of its own: its number names it.
@@ -130,19 +130,8 @@ impl Kept {
         let fresh = path.with_extension("new");
         remove(&fresh)?;
         let shape = Layout::new(frames);
-        let memory = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&fresh)?;
-        let made = memory
-            .set_len(shape.end)
-            // Reserve all space now, since a store to missing memory would end the process.
-            .and_then(|()| crate::sys::reserve_at_once(&memory, shape.end))
-            .and_then(|()| map(&memory, &shape));
-        let (control, frames) = made.inspect_err(|_| drop(remove(&fresh)))?;
+        let memory = reserved(&fresh, shape.end)?;
+        let (control, frames) = map(&memory, &shape).inspect_err(|_| drop(remove(&fresh)))?;
         Ok(Self {
             path,
             fresh,
@@ -196,6 +185,11 @@ impl Kept {
         self.stays.store(true, Ordering::Release);
     }
 
+    /// Whether the next start finds it, also after an orderly end.
+    pub(crate) fn stays(&self) -> bool {
+        self.stays.load(Ordering::Acquire)
+    }
+
     /// The next start does not use it.
     pub fn disarm(&self) {
         self.control.words64(0, 1)[0].store(0, Ordering::Release);
@@ -216,7 +210,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // A process that drops the memory in order removes it. A panic is not in order.
-        if std::thread::panicking() || self.stays.load(Ordering::Acquire) {
+        if std::thread::panicking() || self.stays() {
             return;
         }
         self.remove();
@@ -224,7 +218,43 @@ impl Drop for Kept {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// A new file of zeros, for its owner alone. All its space is reserved now, since a store to missing memory
+/// would end the process.
+pub(crate) fn reserved(path: &Path, bytes: u64) -> io::Result<File> {
+    let memory = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)?;
+    memory
+        .set_len(bytes)
+        .and_then(|()| crate::sys::reserve_at_once(&memory, bytes))
+        .inspect_err(|_| drop(remove(path)))?;
+    Ok(memory)
+}
+
+/// A file that an earlier process left for this data file, if there is one.
+pub(crate) fn open_left(path: &Path, file: &DataFile) -> io::Result<Option<File>> {
+    let memory =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path);
+    let memory = match memory {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let (meta, own) = (memory.metadata()?, file.file().metadata()?);
+    if !meta.is_file() || meta.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!("{}: is none of ours", path.display())));
+    }
+    // Another user could have made it up, except the owner of the data file itself.
+    if meta.uid() != crate::sys::user() && meta.uid() != own.uid() {
+        return Err(io::Error::other(format!("{}: belongs to another user", path.display())));
+    }
+    Ok(Some(memory))
+}
+
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -56,7 +56,7 @@ pub use power::Power;
 pub use record::Oob;
 pub use store::{RamStore, Started, Store, SyncTicket};
 pub use types::{
-    Fetch, FlashConfig, Loaded, MediaConfig, NotErased, PageState, ProgramFailed, Ticket, Unreadable,
+    Copying, Fetch, FlashConfig, Loaded, MediaConfig, NotErased, PageState, ProgramFailed, Ticket, Unreadable,
 };
 
 /// Bytes of a page.
