@@ -6,8 +6,8 @@
 //!   a test --> kernel --> read, write, fsync --> sleep in a thread of its own --> the folder below
 //!                    `--> all other requests ----------------------------------^
 //! ```
-//! Delayed requests sleep side by side, as on a disk of great depth. The kernel caches pages of these files as
-//! those of any other. Each open forgets the pages that are cached.
+//! Delayed requests sleep side by side, as on a disk of great depth. The kernel caches pages of these files,
+//! and each open forgets them. It carries out one write of a file at a time.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 #![expect(unsafe_code, reason = "calls that the standard library does not have")]
 
@@ -62,8 +62,8 @@ impl Words {
     }
 }
 
-/// A mounted folder; dropping it unmounts it. A process of its own serves it. If this process ends with requests
-/// under way, the kernel waits for their answers, which its own threads could not give any more.
+/// A mounted folder; dropping it unmounts it. A process of its own serves it. If this process ends with
+/// requests under way, the kernel waits for their answers, and its own threads could give none any more.
 #[derive(Debug)]
 pub(crate) struct SlowFolder {
     server: Child,

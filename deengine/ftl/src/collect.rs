@@ -55,7 +55,7 @@ enum Collected {
     Nothing,
 }
 
-/// What has become of the pages that had been loading for longest.
+/// State of the pages that began to load first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moved {
     /// So many have moved, or were overwritten meanwhile.
@@ -341,7 +341,7 @@ impl Ftl {
         inner.stats.moved_pages += 1;
     }
 
-    /// Moves what has been loaded, also while hosts neither write nor are idle. Returns when it looks again.
+    /// Moves the pages that have been loaded, also while hosts do not write. Returns when it looks again.
     pub(crate) fn finish_loads(&self, inner: &mut Inner, now: Time) -> Time {
         while inner.collector.is_loading() {
             let Moved::All(count) = self.move_loaded(inner, now) else { return now + LOADING_PAUSE };

@@ -8,17 +8,17 @@
 //!   sync:     bits taken -> their pages to the file -> fdatasync          (never on an engine's thread)
 //!   end:      pages whose bits are set -> file
 //! ```
-//! The memory is a file of `/dev/shm`, beside that of the frames (`kept.rs`). So it outlives a killed process,
-//! and the next start takes it: nothing that was programmed or erased is lost. Without such memory a kill is
-//! a power failure, after which the file has the records of the last sync, or newer ones.
+//! The memory is a file of `/dev/shm`, beside that of the frames (`kept.rs`). So it outlives a killed
+//! process, and the next start takes it: nothing that was programmed or erased is lost. Without such memory a
+//! kill is a power failure, after which the file has the records of the last sync, or newer ones.
 //!
 //! ```text
 //!   0       "GNSTRECS" | bytes of the records | a life of the SSD | another one
 //!   4 KiB   records
 //! ```
-//! Each start gives the SSD's life a random number. It notes the number here, beside the one of the life before,
-//! and then in the data file. So memory is of this file, and not of another time, if the file names one of both
-//! lives. A new memory file names none until its records are whole.
+//! Each start gives the SSD's life a random number. It notes the number here, beside the one of the life
+//! before, and then in the data file. So memory is of this file, and not of another time, if the file names
+//! one of both lives. A new memory file names none until its records are whole.
 
 use super::DataFile;
 use crate::PAGE_BYTES;
@@ -166,8 +166,8 @@ impl Mirror {
 
     #[inline]
     fn mark(&self, page: u64) {
-        // Always a read-modify-write: `write` takes the bit and then copies the page. If it takes the bit of an
-        // earlier change, this one either comes before its copy or sets the bit anew.
+        // Always a read-modify-write: `write` takes the bit and then copies the page. If it takes the bit of
+        // an earlier change, this one either comes before its copy or sets the bit anew.
         self.dirty[usize::try_from(page / 64).expect("64-bit host")]
             .fetch_or(1 << (page % 64), Ordering::AcqRel);
     }

@@ -84,6 +84,9 @@ fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_syncs_are_slow() {
     assert!(alive > 100, "{alive} keep-alives");
 }
 
+/// A lease that a slow change does not outlast.
+const LEASE_MS: u32 = 60_000;
+
 /// One command of each kind under way on a slow disk, and whether it has failed.
 #[derive(Default)]
 pub(super) struct Load {
@@ -115,7 +118,7 @@ impl Load {
         }
         if self.change.is_none() {
             self.version += 1;
-            let mut changed = entry(VOLUME);
+            let mut changed = VolumeEntry { lease_ms: LEASE_MS, ..entry(VOLUME) };
             changed.version += self.version;
             self.change = Some({
                 let sqe = harness.daemon_sqe(opcode::VOLUME_CHMOD, changed.encode().as_bytes());
@@ -145,7 +148,7 @@ pub(super) fn with_volume_later(harness: Harness, start: Instant) -> Harness {
     harness.map_epoch = map.wire_epoch();
     let mut bytes = map.encode();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
-    let entry = entry(VOLUME).encode();
+    let entry = VolumeEntry { lease_ms: LEASE_MS, ..entry(VOLUME) }.encode();
     for (opcode, data) in [(opcode::MAP_SET, &bytes[..]), (opcode::VOLUME_ADD, entry.as_bytes())] {
         let sqe = harness.daemon_sqe(opcode, data);
         let cid = harness.submit(DAEMON, sqe);

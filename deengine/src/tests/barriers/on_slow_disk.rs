@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD in a file on a disk where each read, write and sync takes a second.
+//! An SSD in a file on a disk where each read and each sync takes a second. Writes take a twentieth of that,
+//! since FUSE carries out one write of a file at a time.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 
 use super::super::mounts::left_out;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 const SLOW_MS: u64 = 1000;
 /// A step that takes longer has waited for the disk. Other programs may keep the processor for a while.
 const STILL: Duration = Duration::from_millis(SLOW_MS / 2);
-/// Blocks that are on the disk only, beyond those that the load writes.
+/// Blocks that are on the disk only, and that the load does not write.
 const COLD: std::ops::Range<u32> = 500..512;
 
 /// Keep Alives and reads of what is in memory are answered, whatever the disk does.
@@ -33,7 +34,8 @@ fn no_step_of_an_engine_waits_for_a_slow_disk() {
     while harness.take(WRITER, flushed).is_none() {
         step_now(&mut harness, start);
     }
-    [Word::ReadMs, Word::WriteMs, Word::SyncMs].into_iter().for_each(|ms| folder.set(ms, SLOW_MS));
+    [Word::ReadMs, Word::SyncMs].into_iter().for_each(|ms| folder.set(ms, SLOW_MS));
+    folder.set(Word::WriteMs, SLOW_MS / 20);
     let seconds = std::env::var("GNSTOR_SLOW_DISK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let (begin, mut load) = (Instant::now(), Load::default());
     let (mut longest, mut alive, mut cold_reads) = (Duration::ZERO, 0u64, 0u64);
