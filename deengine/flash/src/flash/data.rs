@@ -289,20 +289,30 @@ impl Flash {
         }
     }
 
-    /// Copies the data of a page that is in a frame.
+    /// Copies the data of a page into a frame. On file media it waits for the file, where the page is in no
+    /// frame.
     ///
     /// # Errors
-    /// If the page is in no frame, or cannot be read.
+    /// If the page cannot be read.
     pub fn copy(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
         // The pin keeps the page's frame in place during the copy.
         self.pin(from);
-        let copied = self.check_readable(from).and_then(|()| {
-            let frame = self.resident(from).ok_or(Unreadable(from))?;
-            let (from, to) = (Frames::offset(frame), Frames::offset(to));
-            self.frames.region().copy_within(from, to, PAGE_BYTES as usize);
-            Ok(())
-        });
+        let copied = self.copy_pinned(from, to);
         self.unpin(from);
         copied
+    }
+
+    fn copy_pinned(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
+        self.check_readable(from)?;
+        let (to, all) = (Frames::offset(to), PAGE_BYTES as usize);
+        if let Some(frame) = self.resident(from) {
+            self.frames.region().copy_within(Frames::offset(frame), to, all);
+            return Ok(());
+        }
+        let file = self.file.as_ref().ok_or(Unreadable(from))?;
+        self.frames.region().read_file(to, all, file.data(), file.data_at(from)).map_err(|error| {
+            tracing::error!(page = from.0, %error, "reading a flash page from its file failed");
+            Unreadable(from)
+        })
     }
 }

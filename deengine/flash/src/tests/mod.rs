@@ -160,6 +160,11 @@ fn copied(flash: &Flash, page: Ppa) -> Result<[u8; 4096], Unreadable> {
         },
     };
     flash.read_frame(frame, &mut bytes);
+    if result.is_ok() {
+        let (mut waited, was) = ([0; 4096], flash.copy(page, frame));
+        flash.read_frame(frame, &mut waited);
+        assert!(was.is_ok() && waited == bytes, "both ways to copy {page:?} give the same");
+    }
     flash.give_frame(frame);
     result.map(|()| bytes)
 }
