@@ -121,7 +121,7 @@ pub(crate) fn waits_at_submit(file: &File) -> io::Result<bool> {
     }
     // SAFETY: the call above filled it in.
     let kind = unsafe { stat.assume_init() }.f_type;
-    Ok(![EXT4, XFS, BTRFS, TMPFS].contains(&i64::from(kind)))
+    Ok(![EXT4, XFS, BTRFS, TMPFS].contains(&kind))
 }
 
 /// The longest file that this process may write, if there is a limit.

@@ -39,7 +39,10 @@ const RECORDS_AT: u64 = PAGE_BYTES as u64;
 const HEAD_WORDS: usize = 4;
 /// Bytes that a start reads at once.
 const PIECE: usize = 1 << 20;
-/// Words of a record that keep their meaning over a power failure.
+/// Bytes of a record.
+const RECORD: usize = 64;
+const _: () = assert!(RECORD as u64 == RECORD_BYTES);
+/// Bytes of a record that keep their meaning over a power failure.
 const DURABLE_BYTES: usize = 40;
 
 /// Records in memory.
@@ -148,9 +151,9 @@ impl Mirror {
         for (page, of_file) in (from / u64::from(PAGE_BYTES)..).zip(of_file.chunks_exact(PAGE_BYTES as usize))
         {
             self.region.read(page * u64::from(PAGE_BYTES), &mut own);
-            let records = own.chunks_exact(RECORD_BYTES as usize);
+            let records = own.chunks_exact(RECORD);
             if records
-                .zip(of_file.chunks_exact(RECORD_BYTES as usize))
+                .zip(of_file.chunks_exact(RECORD))
                 .any(|(own, of_file)| own[..DURABLE_BYTES] != of_file[..DURABLE_BYTES])
             {
                 self.mark(page);
