@@ -27,6 +27,7 @@
 mod error;
 pub(crate) mod header;
 mod locked;
+pub(crate) mod memory;
 pub(crate) mod mirror;
 mod mode;
 pub(crate) mod note;

@@ -97,7 +97,8 @@ impl Flash {
                 file.check_geometry(&geometry)?;
                 let life = DataFile::new_life();
                 let mirror = file.records(life)?;
-                (Records::of_file(Arc::clone(&mirror), file.next_boot(life)?), Some(mirror))
+                let (region, changes) = (Arc::clone(mirror.region()), Arc::clone(mirror.changes()));
+                (Records::noting(region, changes, file.next_boot(life)?), Some(mirror))
             }
         };
         let count = owned + u64::from(spare_frames);

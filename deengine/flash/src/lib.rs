@@ -29,6 +29,7 @@
 //! | [`mod@file`] | one file or block device that holds all of it |
 
 mod boot;
+mod changes;
 pub mod fault;
 pub mod file;
 pub mod flash;

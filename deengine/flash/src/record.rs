@@ -19,7 +19,7 @@
 //! them.
 
 use crate::boot::mark;
-use crate::file::mirror::Mirror;
+use crate::changes::Changes;
 use crate::geometry::Ppa;
 use gnstor_base::region::HostRegion;
 use gnstor_proto::slba::Stamp;
@@ -102,26 +102,26 @@ pub(crate) struct Records {
     mark: u32,
     /// The mark of pins; a power cut changes it.
     pin_mark: AtomicU32,
-    /// On file media: it brings changes to the file.
-    mirror: Option<Arc<Mirror>>,
+    /// On file media: what has changed since the file got it.
+    changes: Option<Arc<Changes>>,
 }
 
 impl Records {
     pub(crate) fn new(region: Arc<HostRegion>, boot: u32) -> Self {
         let mark = mark(boot);
-        Self { region, mark, pin_mark: AtomicU32::new(mark), mirror: None }
+        Self { region, mark, pin_mark: AtomicU32::new(mark), changes: None }
     }
 
-    /// Records of a file.
-    pub(crate) fn of_file(mirror: Arc<Mirror>, boot: u32) -> Self {
-        Self { mirror: Some(Arc::clone(&mirror)), ..Self::new(Arc::clone(mirror.region()), boot) }
+    /// Records of a file, with a note of those that change.
+    pub(crate) fn noting(region: Arc<HostRegion>, changes: Arc<Changes>, boot: u32) -> Self {
+        Self { changes: Some(changes), ..Self::new(region, boot) }
     }
 
     /// A record says something else after a power failure. What is only buffered says nothing then.
     #[inline]
     fn changed(&self, page: Ppa) {
-        if let Some(mirror) = &self.mirror {
-            mirror.note(page);
+        if let Some(changes) = &self.changes {
+            changes.note(page);
         }
     }
 

@@ -21,15 +21,16 @@
 //! one of both lives. A new memory file names none until its records are whole.
 
 use super::DataFile;
+use super::memory::{open_left, path_of, remove, reserved};
 use crate::PAGE_BYTES;
-use crate::kept::{open_left, path_of, remove, reserved};
+use crate::changes::Changes;
 use crate::record::RECORD_BYTES;
 use crate::sys;
 use gnstor_base::region::HostRegion;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GNSTRECS");
@@ -52,7 +53,7 @@ pub(crate) struct Mirror {
     /// Offset of the records in the data file.
     at: u64,
     /// A bit for each page of records that the data file does not have as it is.
-    dirty: Box<[AtomicU64]>,
+    changes: Arc<Changes>,
     /// Held while pages are written: a sync that finds a bit taken waits for its page.
     writing: Mutex<()>,
     /// The memory file, if the records outlive the process.
@@ -92,9 +93,8 @@ impl Mirror {
             Some((region, kept)) => (region, Some(kept)),
             None => (HostRegion::alloc(bytes)?, None),
         };
-        let words = (bytes / PAGE_BYTES as usize).div_ceil(64);
-        let dirty = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let mirror = Self { region, at: file.layout.records_at, dirty, writing: Mutex::new(()), kept };
+        let changes = Arc::new(Changes::none(bytes / PAGE_BYTES as usize));
+        let mirror = Self { region, at: file.layout.records_at, changes, writing: Mutex::new(()), kept };
         mirror.fill(file.file(), file.kind == super::Kind::Device)?;
         if let Some(kept) = &mirror.kept {
             kept.set_life(bytes, last, life);
@@ -104,6 +104,10 @@ impl Mirror {
 
     pub(crate) fn region(&self) -> &Arc<HostRegion> {
         &self.region
+    }
+
+    pub(crate) fn changes(&self) -> &Arc<Changes> {
+        &self.changes
     }
 
     /// Whether the records outlive the process.
@@ -156,29 +160,15 @@ impl Mirror {
                 .zip(of_file.chunks_exact(RECORD))
                 .any(|(own, of_file)| own[..DURABLE_BYTES] != of_file[..DURABLE_BYTES])
             {
-                self.mark(page);
+                self.changes.mark(page);
             }
         }
-    }
-
-    /// A record has changed: the file has it no more.
-    #[inline]
-    pub(crate) fn note(&self, page: crate::Ppa) {
-        self.mark(u64::from(page.0) * RECORD_BYTES / u64::from(PAGE_BYTES));
-    }
-
-    #[inline]
-    fn mark(&self, page: u64) {
-        // Always a read-modify-write: `write` takes the bit and then copies the page. If it takes the bit of
-        // an earlier change, this one either comes before its copy or sets the bit anew.
-        self.dirty[usize::try_from(page / 64).expect("64-bit host")]
-            .fetch_or(1 << (page % 64), Ordering::AcqRel);
     }
 
     /// Hands all records that have changed to the kernel. What is noted meanwhile may stay for the next call.
     pub(crate) fn write(&self, file: &File) -> io::Result<()> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        for (first, word) in (0u64..).step_by(64).zip(&self.dirty) {
+        for (first, word) in (0u64..).step_by(64).zip(self.changes.words()) {
             if word.load(Ordering::Acquire) == 0 {
                 continue;
             }

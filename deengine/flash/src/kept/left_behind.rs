@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protected memory that a killed process left, as the next start finds it.
 
-use super::{KeptOwner, Layout, OWNERS_AT, decode, decode_tail, map, open_left, path_of};
+use super::{KeptOwner, Layout, OWNERS_AT, decode, decode_tail, map};
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
+use crate::file::memory::{open_left, path_of};
 use gnstor_base::region::HostRegion;
 use std::io;
 use std::sync::Arc;

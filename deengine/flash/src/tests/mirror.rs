@@ -2,7 +2,7 @@
 //! Records in memory: when the file gets them, and which memory a start takes.
 
 use super::*;
-use crate::kept::path_of;
+use crate::file::memory::path_of;
 use std::os::unix::fs::FileExt;
 
 /// Offset of the records in the file of these tests.
