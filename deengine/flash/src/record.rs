@@ -102,7 +102,7 @@ pub(crate) struct Records {
     mark: u32,
     /// The mark of pins; a power cut changes it.
     pin_mark: AtomicU32,
-    /// On file media: what has changed since the file got it.
+    /// On file media: the changes that the file lacks.
     changes: Option<Arc<Changes>>,
 }
 
@@ -112,7 +112,7 @@ impl Records {
         Self { region, mark, pin_mark: AtomicU32::new(mark), changes: None }
     }
 
-    /// Records of a file, with a note of those that change.
+    /// Records of a file. Each change is noted.
     pub(crate) fn noting(region: Arc<HostRegion>, changes: Arc<Changes>, boot: u32) -> Self {
         Self { changes: Some(changes), ..Self::new(region, boot) }
     }
