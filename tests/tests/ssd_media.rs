@@ -241,7 +241,7 @@ fn a_volatile_array_takes_no_shared_memory() {
         assert_eq!(kept("ssd-0.gns"), 0);
         up.end("-TERM");
         let up = Up::start_as(&["--data", &data]);
-        assert_eq!(kept("ssd-0.gns"), 1);
+        assert_eq!(kept("ssd-0.gns"), 2, "its buffer and its records");
         up.end("-TERM");
         gnstor(&["up", "--volatile"]).not_understood(&["--data"]);
     });

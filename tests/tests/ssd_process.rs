@@ -146,8 +146,8 @@ pub(crate) fn forget_memory(file: &str) {
     let name = format!("gnstor-{:x}-{:x}-", about.dev(), about.ino());
     let kept = std::fs::read_dir("/dev/shm").expect("shared memory").map(|entry| entry.expect("an entry"));
     let mine: Vec<_> = kept.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).collect();
-    assert_eq!(mine.len(), 1, "one file of memory for each SSD");
-    std::fs::remove_file(mine[0].path()).expect("it can be removed");
+    assert_eq!(mine.len(), 2, "one file of memory for the buffer of each SSD, and one for its records");
+    mine.iter().for_each(|file| std::fs::remove_file(file.path()).expect("it can be removed"));
 }
 
 #[test]

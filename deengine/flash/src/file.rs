@@ -11,21 +11,24 @@
 //!            48 records at u64    56 data at u64  64 end u64         72 label length u32
 //!            76 label, 256 bytes   332 zeros   4092 crc32c
 //!   note:    a text that may change, such as the whole preset (`note.rs`)
-//!   boots:   two pages that say the same: 0 magic "GNSTBOOT", 8 boot u32, 12 crc32c
+//!   boots:   two pages that say the same: 0 magic "GNSTBOOT", 8 boot u32, 12 crc32c,
+//!            16 random number of this life u64, 24 crc32c of all before it
 //! ```
 //! All space of a new file is allocated when it is made, so that a full disk shows then and never later. A
 //! file that its owner made sparse (`truncate -s 4K it`) stays sparse, except for records and system area.
-//! Records are mapped memory, and a store to them on a full disk would end the process. Writes of data to a
-//! sparse file on a full disk wait until there is room.
+//! So a sync of records and system area never finds the disk full. Writes of data to a sparse file on a full
+//! disk wait until there is room.
 //!
-//! Data bypasses the page cache where the file system allows it; records and system area go through it. A
-//! killed process loses nothing that was programmed, because data is handed to the kernel before its record.
-//! After a power failure of the *host*, everything that a [`FileStore`] synced is there, and everything that
-//! was programmed before.
+//! Data bypasses the page cache where the file system allows it; records and system area go through it. The
+//! records are in memory, and a sync hands them to the kernel (`mirror.rs`). A killed process loses nothing
+//! that was programmed, because that memory outlives it. After a power failure of the *host*, everything that
+//! a [`FileStore`] synced is there, and everything that was programmed before.
 
 mod error;
 pub(crate) mod header;
 mod locked;
+pub(crate) mod memory;
+pub(crate) mod mirror;
 mod mode;
 pub(crate) mod note;
 mod signature;
@@ -45,11 +48,11 @@ pub(crate) use error::Size;
 use crate::PAGE_BYTES;
 use crate::boot::LAST_BOOT;
 use crate::geometry::{Geometry, Ppa};
-use crate::record::RECORD_BYTES;
 use crate::sys;
 use gnstor_base::region::HostRegion;
 use header::Layout;
 use locked::{Kind, LockedFile};
+use mirror::Mirror;
 pub(crate) use space::is_full;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -78,6 +81,27 @@ pub struct DataFile {
     writer: Writer,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
+}
+
+/// A flash is over the file, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered(Arc<DataFile>);
+
+impl Entered {
+    /// # Errors
+    /// If another flash is over the file.
+    pub(crate) fn new(file: &Arc<DataFile>) -> io::Result<Self> {
+        match file.used.swap(true, Ordering::AcqRel) {
+            false => Ok(Self(Arc::clone(file))),
+            true => Err(DataFileError::Locked(file.path.clone()).into()),
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.used.store(false, Ordering::Release);
+    }
 }
 
 impl DataFile {
@@ -286,56 +310,67 @@ impl DataFile {
     pub(crate) fn check_geometry(&self, geometry: &Geometry) -> io::Result<()> {
         let Some((figure, has, wanted)) = self.layout.geometry.difference(geometry) else { return Ok(()) };
         let reason = format!("it was made with {has} {figure}, and {wanted} are asked for");
-        Err(DataFileError::Refused { path: self.path.clone(), reason }.into())
+        Err(self.refused(reason))
     }
 
-    /// The records, mapped, with disk space under them.
-    pub(crate) fn records(&self) -> io::Result<Arc<HostRegion>> {
+    /// A random number for the next life of this SSD.
+    pub(crate) fn new_life() -> u64 {
+        mirror::new_life()
+    }
+
+    /// The records, in memory, with disk space under them. Syncs cover them from now on.
+    pub(crate) fn records(&self, life: u64) -> io::Result<Arc<Mirror>> {
         if self.kind == Kind::File {
             space::reserve(&self.path, &self.file, self.layout.data_at)?;
         }
-        let bytes = usize::try_from(self.layout.geometry.pages() * RECORD_BYTES).map_err(io::Error::other)?;
-        HostRegion::map_file(&self.file, self.layout.records_at, bytes)
+        let records = Mirror::open(self, life)?;
+        self.syncs.cover(Some(Arc::clone(&records)));
+        Ok(records)
     }
 
-    /// A number that no earlier life of this SSD had.
-    pub(crate) fn next_boot(&self) -> io::Result<u32> {
-        let refused =
-            |reason: &str| DataFileError::Refused { path: self.path.clone(), reason: reason.into() };
-        let mut slots = [[0; 16]; 2];
+    /// The SSD ends in order, or while its thread panics. `stays`: the next start needs its memory.
+    pub(crate) fn close_records(&self, records: &Mirror, stays: bool) {
+        self.syncs.cover(None);
+        if !std::thread::panicking() {
+            records.close(self, stays);
+        }
+    }
+
+    /// The last boot of this SSD, and the random number of its life; 0 if it had none.
+    fn last_slot(&self) -> io::Result<(u32, u64)> {
+        let mut slots = [[0; header::SLOT_BYTES]; 2];
         for (slot, bytes) in (0..).zip(&mut slots) {
             self.file.read_exact_at(bytes, header::boot_at(slot))?;
         }
-        let last = match slots.iter().filter_map(header::decode_boot).max() {
-            Some(last) => last,
-            None if slots == [[0; 16]; 2] => 0,
-            None => return Err(refused("both counts of its boots are damaged").into()),
-        };
+        match slots.iter().filter_map(header::decode_slot).max() {
+            Some(last) => Ok(last),
+            None if slots.iter().all(|slot| slot[..16] == [0; 16]) => Ok((0, 0)),
+            None => Err(self.refused("both counts of its boots are damaged".into())),
+        }
+    }
+
+    pub(crate) fn last_life(&self) -> io::Result<u64> {
+        self.last_slot().map(|(_, life)| life)
+    }
+
+    fn refused(&self, reason: String) -> io::Error {
+        DataFileError::Refused { path: self.path.clone(), reason }.into()
+    }
+
+    /// A number that no earlier life of this SSD had. `life` names this one, in this file alone.
+    pub(crate) fn next_boot(&self, life: u64) -> io::Result<u32> {
+        let (last, _) = self.last_slot()?;
         if last >= LAST_BOOT {
-            return Err(refused(&format!(
-                "its counts of boots say {last}, and it can be opened {LAST_BOOT} times"
-            ))
-            .into());
+            let reason = format!("its counts of boots say {last}, and it can be opened {LAST_BOOT} times");
+            return Err(self.refused(reason));
         }
         let next = last + 1;
         // One slot after the other, so that one of them always has a number which no used boot exceeds.
         for slot in 0..2 {
-            self.file.write_all_at(&header::encode_boot(next), header::boot_at(slot))?;
+            self.file.write_all_at(&header::encode_slot(next, life), header::boot_at(slot))?;
             self.sync()?;
         }
         Ok(next)
-    }
-
-    /// A flash is over this file from now on.
-    pub(crate) fn enter(&self) -> io::Result<()> {
-        match self.used.swap(true, Ordering::AcqRel) {
-            false => Ok(()),
-            true => Err(DataFileError::Locked(self.path.clone()).into()),
-        }
-    }
-
-    pub(crate) fn leave(&self) {
-        self.used.store(false, Ordering::Release);
     }
 }
 

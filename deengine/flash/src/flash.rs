@@ -18,7 +18,8 @@ mod data;
 mod program;
 
 use crate::fault::Faults;
-use crate::file::DataFile;
+use crate::file::mirror::Mirror;
+use crate::file::{DataFile, Entered};
 use crate::frames::{Frame, Frames};
 use crate::geometry::{Block, Geometry, Ppa, Unit};
 use crate::io::Engine;
@@ -45,6 +46,7 @@ pub struct Flash {
     /// Frames that only loads may take, so that a full write buffer never stops reading.
     load_frames: u32,
     file: Option<Arc<DataFile>>,
+    mirror: Option<Arc<Mirror>>,
     kept: Option<Kept>,
     blocks: Box<[AtomicU64]>,
     /// Ended or running loads, running programs on file media: nothing to poll for at 0.
@@ -84,26 +86,33 @@ impl Flash {
             MediaConfig::Ram { shared } => (None, shared, pages),
             MediaConfig::File(file) => (Some(file), false, 0),
         };
-        let (records, boot) = match &file {
+        let entered = file.as_ref().map(Entered::new).transpose()?;
+        let (records, mirror) = match &file {
             None => {
                 let bytes = usize::try_from(pages * RECORD_BYTES).map_err(io::Error::other)?;
-                (if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? }, 1)
+                let region = if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? };
+                (Records::new(region, 1), None)
             }
             Some(file) => {
                 file.check_geometry(&geometry)?;
-                (file.records()?, file.next_boot()?)
+                let life = DataFile::new_life();
+                let mirror = file.records(life)?;
+                let (region, changes) = (Arc::clone(mirror.region()), Arc::clone(mirror.changes()));
+                (Records::noting(region, changes, file.next_boot(life)?), Some(mirror))
             }
         };
-        let records = Records::new(records, boot);
         let count = owned + u64::from(spare_frames);
-        let kept =
-            file.as_ref().filter(|file| file.keeps_memory()).and_then(|file| keep(file, count, &records));
+        // Without its records a page that is in memory only could not be found again.
+        let outlives = mirror.as_ref().is_some_and(|mirror| mirror.outlives());
+        let kept = file.as_ref().filter(|_| outlives).and_then(|file| keep(file, count, &records));
         let frames = Arc::new(match &kept {
             Some(kept) => Frames::over(count, Arc::clone(kept.frames()))?,
             None => Frames::new(count, shared)?,
         });
-        let engine =
-            file.as_ref().map(|file| Engine::new(Arc::clone(file), Arc::clone(&frames))).transpose()?;
+        let engine = file.as_ref().zip(entered);
+        let engine = engine
+            .map(|(file, entered)| Engine::new(Arc::clone(file), entered, Arc::clone(&frames)))
+            .transpose()?;
         let known = if file.is_none() { KNOWN } else { 0 };
         let block =
             |block| AtomicU64::new(if faults.is_factory_bad(Block(block)) { known | BAD } else { known });
@@ -120,6 +129,7 @@ impl Flash {
             power,
             frames,
             file,
+            mirror,
             blocks,
         })
     }
@@ -313,7 +323,8 @@ impl Flash {
 
     /// Memory that a killed process left, if it is whole.
     pub fn left_behind(&self) -> Option<LeftBehind> {
-        let file = self.file.as_ref().filter(|file| file.keeps_memory())?;
+        let was_left = self.mirror.as_ref().is_some_and(|mirror| mirror.was_left());
+        let file = self.file.as_ref().filter(|_| was_left)?;
         LeftBehind::find(file).unwrap_or_else(|error| {
             tracing::warn!("memory of an earlier process is not used: {error}");
             None
@@ -351,6 +362,14 @@ impl Flash {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Flash {
+    fn drop(&mut self) {
+        if let (Some(file), Some(mirror)) = (&self.file, &self.mirror) {
+            file.close_records(mirror, self.kept.as_ref().is_some_and(Kept::stays));
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! there is room. Callers that wait for its unit wait until then.
 
 use crate::PAGE_BYTES;
-use crate::file::{DataFile, IoMode, is_full};
+use crate::file::{DataFile, Entered, IoMode, is_full};
 use crate::frames::{Frame, Frames};
 use crate::geometry::{Ppa, Unit};
 use crate::types::Ticket;
@@ -42,6 +42,7 @@ pub(crate) struct Engine {
     blocking: std::cell::Cell<u32>,
     file: Arc<DataFile>,
     frames: Arc<Frames>,
+    _entered: Entered,
 }
 
 /// Longest pause between two tries on a full disk. Callers look every few milliseconds while a write is held.
@@ -57,7 +58,7 @@ struct Slot {
 }
 
 impl Engine {
-    pub(crate) fn new(file: Arc<DataFile>, frames: Arc<Frames>) -> io::Result<Self> {
+    pub(crate) fn new(file: Arc<DataFile>, entered: Entered, frames: Arc<Frames>) -> io::Result<Self> {
         let ring = match file.io_mode() {
             IoMode::Blocking => None,
             mode => match Uring::new(Arc::clone(&file), Arc::clone(frames.region()), SLOTS) {
@@ -73,7 +74,6 @@ impl Engine {
                 }
             },
         };
-        file.enter()?;
         let path = file.path().display();
         match &ring {
             Some(_) => tracing::info!(%path, "flash data is read and written through io_uring"),
@@ -95,6 +95,7 @@ impl Engine {
             blocking: std::cell::Cell::new(0),
             file,
             frames,
+            _entered: entered,
         })
     }
 
@@ -257,6 +258,5 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.drain();
-        self.file.leave();
     }
 }

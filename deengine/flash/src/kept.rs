@@ -22,11 +22,11 @@ mod left_behind;
 
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
+use crate::file::memory::{path_of, remove, reserved};
 use gnstor_base::region::HostRegion;
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -46,9 +46,6 @@ const HEADER_WORDS: usize = 10;
 const SLOT_WORD: usize = 0;
 const SLOTS_WORD: [usize; 2] = [1, 4];
 const END_WORD: usize = 16;
-
-/// The folder of memory that outlives processes and not the machine.
-const FOLDER: &str = "/dev/shm";
 
 /// Identifies the SSD, and the start of it, that the memory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,15 +104,6 @@ impl Layout {
     }
 }
 
-/// Where the memory of a data file is. Another boot of the machine has another name.
-fn path_of(file: &DataFile) -> io::Result<PathBuf> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let meta = file.file().metadata()?;
-    // A device has no inode of its own: its number names it.
-    let (device, inode) = if meta.rdev() == 0 { (meta.dev(), meta.ino()) } else { (meta.rdev(), 0) };
-    Ok(Path::new(FOLDER).join(format!("gnstor-{device:x}-{inode:x}-{}", boot.trim())))
-}
-
 fn map(file: &File, shape: &Layout) -> io::Result<(Arc<HostRegion>, Arc<HostRegion>)> {
     let bytes = |bytes: u64| usize::try_from(bytes).map_err(io::Error::other);
     let control = HostRegion::map_file(file, 0, bytes(shape.frames_at)?)?;
@@ -130,19 +118,8 @@ impl Kept {
         let fresh = path.with_extension("new");
         remove(&fresh)?;
         let shape = Layout::new(frames);
-        let memory = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&fresh)?;
-        let made = memory
-            .set_len(shape.end)
-            // Reserve all space now, since a store to missing memory would end the process.
-            .and_then(|()| crate::sys::reserve_at_once(&memory, shape.end))
-            .and_then(|()| map(&memory, &shape));
-        let (control, frames) = made.inspect_err(|_| drop(remove(&fresh)))?;
+        let memory = reserved(&fresh, shape.end)?;
+        let (control, frames) = map(&memory, &shape).inspect_err(|_| drop(remove(&fresh)))?;
         Ok(Self {
             path,
             fresh,
@@ -196,6 +173,11 @@ impl Kept {
         self.stays.store(true, Ordering::Release);
     }
 
+    /// Whether the next start finds it, also after an orderly end.
+    pub(crate) fn stays(&self) -> bool {
+        self.stays.load(Ordering::Acquire)
+    }
+
     /// The next start does not use it.
     pub fn disarm(&self) {
         self.control.words64(0, 1)[0].store(0, Ordering::Release);
@@ -216,18 +198,11 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // A process that drops the memory in order removes it. A panic is not in order.
-        if std::thread::panicking() || self.stays.load(Ordering::Acquire) {
+        if std::thread::panicking() || self.stays() {
             return;
         }
         self.remove();
         _ = remove(&self.fresh);
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

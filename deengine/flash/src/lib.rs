@@ -29,6 +29,7 @@
 //! | [`mod@file`] | one file or block device that holds all of it |
 
 mod boot;
+mod changes;
 pub mod fault;
 pub mod file;
 pub mod flash;
@@ -56,7 +57,7 @@ pub use power::Power;
 pub use record::Oob;
 pub use store::{RamStore, Started, Store, SyncTicket};
 pub use types::{
-    Fetch, FlashConfig, Loaded, MediaConfig, NotErased, PageState, ProgramFailed, Ticket, Unreadable,
+    Copying, Fetch, FlashConfig, Loaded, MediaConfig, NotErased, PageState, ProgramFailed, Ticket, Unreadable,
 };
 
 /// Bytes of a page.

@@ -19,6 +19,7 @@
 //! them.
 
 use crate::boot::mark;
+use crate::changes::Changes;
 use crate::geometry::Ppa;
 use gnstor_base::region::HostRegion;
 use gnstor_proto::slba::Stamp;
@@ -101,12 +102,27 @@ pub(crate) struct Records {
     mark: u32,
     /// The mark of pins; a power cut changes it.
     pin_mark: AtomicU32,
+    /// On file media: the changes that the file lacks.
+    changes: Option<Arc<Changes>>,
 }
 
 impl Records {
     pub(crate) fn new(region: Arc<HostRegion>, boot: u32) -> Self {
         let mark = mark(boot);
-        Self { region, mark, pin_mark: AtomicU32::new(mark) }
+        Self { region, mark, pin_mark: AtomicU32::new(mark), changes: None }
+    }
+
+    /// Records of a file. Each change is noted.
+    pub(crate) fn noting(region: Arc<HostRegion>, changes: Arc<Changes>, boot: u32) -> Self {
+        Self { changes: Some(changes), ..Self::new(region, boot) }
+    }
+
+    /// A record says something else after a power failure. What is only buffered says nothing then.
+    #[inline]
+    fn changed(&self, page: Ppa) {
+        if let Some(changes) = &self.changes {
+            changes.note(page);
+        }
     }
 
     pub(crate) fn region(&self) -> &Arc<HostRegion> {
@@ -226,6 +242,7 @@ impl Records {
     pub(crate) fn set_state(&self, page: Ppa, state: State) {
         let first = &self.words(page)[0];
         first.store(first.load(Ordering::Relaxed) & !STATE | state as u64, Ordering::Release);
+        self.changed(page);
     }
 
     /// Marks the page as erased. Returns its frame, if it had one.
@@ -233,6 +250,7 @@ impl Records {
         let words = self.words(page);
         words[0].store(0, Ordering::Release);
         words[1..5].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.changed(page);
         self.take_frame(page)
     }
 
@@ -243,12 +261,14 @@ impl Records {
         // One flipped bit of words 1 to 4 or of the address is always noticed by a crc.
         let (at, bit) = ((dice & 3) as usize + 1, dice >> 8 & 63);
         words[at].fetch_xor(1 << bit, Ordering::Relaxed);
+        self.changed(page);
     }
 
     /// A bit of words 0 to 4 flips.
     pub(crate) fn rot(&self, page: Ppa, bit: u32) {
         let words = &self.words(page)[..5];
         words[(bit / u64::BITS) as usize % words.len()].fetch_xor(1 << (bit % u64::BITS), Ordering::Relaxed);
+        self.changed(page);
     }
 
     /// The frame that now holds the page's data.

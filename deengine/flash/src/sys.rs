@@ -104,6 +104,26 @@ pub(crate) fn room(file: &File) -> io::Result<Option<u64>> {
     Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
+/// Whether requests to this file may wait in the call that submits them to `io_uring`. Only some file systems
+/// are known to hand such requests to another thread instead. FUSE says that it does, and waits.
+pub(crate) fn waits_at_submit(file: &File) -> io::Result<bool> {
+    const EXT4: i64 = 0xEF53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683E;
+    const TMPFS: i64 = 0x0102_1994;
+    if std::os::unix::fs::FileTypeExt::is_block_device(&file.metadata()?.file_type()) {
+        return Ok(false);
+    }
+    let mut stat = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: an open descriptor, and room for the answer.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above filled it in.
+    let kind = unsafe { stat.assume_init() }.f_type;
+    Ok(![EXT4, XFS, BTRFS, TMPFS].contains(&kind))
+}
+
 /// The longest file that this process may write, if there is a limit.
 pub(crate) fn file_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

@@ -36,6 +36,15 @@ pub enum Fetch {
     Unreadable,
 }
 
+/// State of a copy that has just been started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copying {
+    /// It has ended.
+    Ended(Result<(), Unreadable>),
+    /// [`crate::Flash::poll_copy`] tells its end.
+    Running(Ticket),
+}
+
 /// Number of a load.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u32);

@@ -8,7 +8,7 @@
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
 use gnstor_base::region::HostRegion;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub(crate) struct Uring {
     /// Memory that each slot passes to the kernel.
     pieces: Vec<Vec<Piece>>,
     in_flight: usize,
+    /// Workers of the kernel begin all requests, since submitting them might wait for the medium.
+    how: squeue::Flags,
     file: Arc<DataFile>,
     region: Arc<HostRegion>,
 }
@@ -53,7 +55,9 @@ impl Uring {
             }
         }
         ring.completion().next().ok_or_else(|| io::Error::other("io_uring completes nothing"))?;
-        Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, file, region })
+        let waits = crate::sys::waits_at_submit(file.data())?;
+        let how = if waits { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, how, file, region })
     }
 
     /// Moves pages between the region and consecutive pages of the file from `at` on. The slot must not be in
@@ -74,7 +78,7 @@ impl Uring {
         } else {
             opcode::Readv::new(fd, first, count).offset(at).build()
         };
-        let entry = entry.user_data(slot as u64);
+        let entry = entry.user_data(slot as u64).flags(self.how);
         // SAFETY: `slice` checked that the pages are inside of the region. The region and `pieces[slot]` stay
         // in place until the completion (`in_flight`, and the wait in drop). The file is open as long as
         // `self.file`.

@@ -44,10 +44,11 @@ impl Ftl {
 
     pub(crate) fn maintain_locked(&self, inner: &mut Inner, now: Time) -> Time {
         self.complete_programs(inner, now);
+        let loads = self.finish_loads(inner, now);
         self.continue_checkpoint(inner, now >= inner.collector.idle_from());
         let background = self.collect_in_background(inner, now);
         self.complete_programs(inner, now);
-        self.next_work(inner, now).min(background)
+        self.next_work(inner, now).min(background).min(loads)
     }
 
     /// Time at which [`Self::maintain`] has work next, if nothing else happens.
@@ -73,7 +74,8 @@ impl Ftl {
             false => Time::NEVER,
         };
         let has_failed = inner.streams.iter().any(Writing::has_failed);
-        let failed = if has_failed { now + CHECKPOINT_PAUSE } else { Time::NEVER };
+        let is_loading = inner.collector.is_loading();
+        let failed = if has_failed || is_loading { now + CHECKPOINT_PAUSE } else { Time::NEVER };
         next.min(flush).min(checkpoint).min(erase).min(failed)
     }
 

@@ -2,6 +2,7 @@
 //! A slow disk: commands that change the metadata wait for its barriers, and nothing else does. Some of these
 //! tests wait in real time. Tests begin in the order of their names, so that others use the cores meanwhile.
 mod on_file;
+mod on_slow_disk;
 
 use super::*;
 use gnstor_flash::{Power, RamStore};

@@ -43,6 +43,8 @@ mod refusals;
 mod repair;
 mod seeds;
 mod shrink;
+#[path = "../../testing/slow_folder.rs"]
+mod slow_folder;
 #[path = "../../testing/slow_store.rs"]
 mod slow_store;
 mod smart_counters;
@@ -54,6 +56,7 @@ mod voting;
 mod workers;
 mod writers;
 
+pub(crate) use crate::deadline::deadline;
 use crate::hosts::Role;
 use crate::{Bench, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats, Worker};
 use asks::start_of;

@@ -122,6 +122,9 @@ pub(super) fn boot_at(slot: u64) -> u64 {
     u64::from(PAGE_BYTES) * (1 + slot)
 }
 
+/// Bytes of a slot: the boot, and behind it the number of its life.
+pub(super) const SLOT_BYTES: usize = 32;
+
 pub(crate) fn encode_boot(boot: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&BOOT_MAGIC);
@@ -129,6 +132,23 @@ pub(crate) fn encode_boot(boot: u32) -> [u8; 16] {
     let crc = crc32c::crc32c(&bytes[..12]);
     bytes[12..].copy_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+pub(super) fn encode_slot(boot: u32, life: u64) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[..16].copy_from_slice(&encode_boot(boot));
+    bytes[16..24].copy_from_slice(&life.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..24]);
+    bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The boot of a slot, and the number of its life. A file of an earlier version has no such number: it is 0.
+pub(super) fn decode_slot(bytes: &[u8; SLOT_BYTES]) -> Option<(u32, u64)> {
+    let boot = decode_boot(bytes.first_chunk()?)?;
+    let life = u64::from_le_bytes(*bytes[16..].first_chunk()?);
+    let is_sound = crc32c::crc32c(&bytes[..24]).to_le_bytes() == bytes[24..28];
+    Some((boot, if is_sound { life } else { 0 }))
 }
 
 pub(crate) fn decode_boot(bytes: &[u8; 16]) -> Option<u32> {

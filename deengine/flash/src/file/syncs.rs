@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Syncs of a file. After a failed sync all later ones fail.
 
+use super::mirror::Mirror;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A longer sync is logged, since commands wait for it.
@@ -17,6 +19,8 @@ pub(crate) struct Syncs {
     /// Number of changes of data and records, and the number that the last sync covered.
     changes: AtomicU64,
     synced: AtomicU64,
+    /// Records that a sync hands to the kernel first.
+    records: Mutex<Option<Arc<Mirror>>>,
     /// Additional time of each sync, in milliseconds, to act as a slow disk.
     #[cfg(test)]
     pub(crate) delay_ms: AtomicU64,
@@ -44,7 +48,8 @@ impl Syncs {
         let begun = Instant::now();
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_millis(self.delay_ms.load(Ordering::Relaxed)));
-        self.run(|| file.sync_data())?;
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.run(|| records.map_or(Ok(()), |records| records.write(file)).and_then(|()| file.sync_data()))?;
         let took = begun.elapsed();
         if took > SLOW {
             tracing::warn!(?took, "the disk is slow: changes of volumes and flushes wait for its syncs");
@@ -53,7 +58,12 @@ impl Syncs {
         Ok(())
     }
 
-    /// Data or records were changed, and the kernel has them.
+    /// From now on syncs cover these records, or none.
+    pub(crate) fn cover(&self, records: Option<Arc<Mirror>>) {
+        *self.records.lock().unwrap_or_else(PoisonError::into_inner) = records;
+    }
+
+    /// Data or records were changed: the kernel has the data, and memory has the records.
     pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }

@@ -14,10 +14,12 @@ use crate::frames::{Frame, Frames};
 use crate::geometry::Ppa;
 use crate::io::Job;
 use crate::record::State;
-use crate::types::{Fetch, Loaded, Ticket, Unreadable};
+use crate::types::{Copying, Fetch, Loaded, Ticket, Unreadable};
 use gnstor_base::region::{HostRegion, LocalRef};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 /// Loads of one SSD, and frames that outlive their page's program.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Loads {
     /// Loads that wait for a frame.
     waiting: VecDeque<Ticket>,
     ended: VecDeque<Loaded>,
+    /// Copies from the file, and how they have ended.
+    copies: HashMap<Ticket, (Ppa, Option<Result<(), Unreadable>>)>,
     /// Frames of programmed pages that a reader still uses.
     lingering: Vec<(Ppa, Frame)>,
 }
@@ -42,6 +46,27 @@ struct Load {
 impl Loads {
     pub(super) fn linger(&mut self, page: Ppa, frame: Frame) {
         self.lingering.push((page, frame));
+    }
+
+    /// A number that no load or copy has.
+    fn ticket(&mut self) -> Ticket {
+        loop {
+            // Numbers repeat after 2^32 loads, and an old load may still exist.
+            let ticket = Ticket(self.next);
+            self.next = self.next.wrapping_add(1);
+            if !self.of.contains_key(&ticket) && !self.copies.contains_key(&ticket) {
+                return ticket;
+            }
+        }
+    }
+
+    fn end_copy(&mut self, ticket: Ticket, result: io::Result<()>) {
+        if let Some((page, end)) = self.copies.get_mut(&ticket) {
+            *end = Some(result.map_err(|error| {
+                tracing::error!(page = page.0, %error, "reading a flash page from its file failed");
+                Unreadable(*page)
+            }));
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -125,12 +150,7 @@ impl Flash {
     fn load(&self, page: Ppa) -> Fetch {
         let mut inner = self.lock();
         let loads = &mut inner.loads;
-        // Ticket numbers repeat after 2^32 loads, and an old load may still exist.
-        while loads.of.contains_key(&Ticket(loads.next)) {
-            loads.next = loads.next.wrapping_add(1);
-        }
-        let ticket = Ticket(loads.next);
-        loads.next = loads.next.wrapping_add(1);
+        let ticket = loads.ticket();
         loads.of.insert(ticket, Load { page, frame: None, is_reported: false });
         loads.waiting.push_back(ticket);
         self.pending.fetch_add(1, Ordering::Relaxed);
@@ -194,6 +214,7 @@ impl Flash {
                     self.pending.fetch_sub(1, Ordering::Relaxed);
                     open.insert(unit, Open::Ended { well: result.is_ok() });
                 }
+                Job::Load(ticket) if loads.copies.contains_key(&ticket) => loads.end_copy(ticket, result),
                 Job::Load(ticket) => {
                     let Some(&Load { page, frame: Some(frame), .. }) = loads.of.get(&ticket) else {
                         continue;
@@ -220,7 +241,56 @@ impl Flash {
         self.start_loads(inner);
     }
 
-    /// Copies the data of a page into a frame, for collection. On file media it waits for the file.
+    /// Copies the data of a page into a frame, for collection. On file media the copy may go on, and the page
+    /// stays pinned meanwhile. The caller leaves the frame alone until [`Self::poll_copy`] says how it ended.
+    pub fn start_copy(&self, from: Ppa, to: Frame) -> Copying {
+        // The pin keeps the page's frame in place during the copy.
+        self.pin(from);
+        let ended = match self.check_readable(from) {
+            Err(error) => Err(error),
+            Ok(()) => match self.resident(from) {
+                Some(frame) => {
+                    let (from, to) = (Frames::offset(frame), Frames::offset(to));
+                    self.frames.region().copy_within(from, to, PAGE_BYTES as usize);
+                    Ok(())
+                }
+                None => match self.load_into(from, to) {
+                    Some(ticket) => return Copying::Running(ticket),
+                    None => Err(Unreadable(from)),
+                },
+            },
+        };
+        self.unpin(from);
+        Copying::Ended(ended)
+    }
+
+    fn load_into(&self, page: Ppa, frame: Frame) -> Option<Ticket> {
+        let mut inner = self.lock();
+        let Inner { loads, engine: Some(engine), .. } = &mut *inner else { return None };
+        let ticket = loads.ticket();
+        loads.copies.insert(ticket, (page, None));
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        engine.load(ticket, page, frame);
+        Some(ticket)
+    }
+
+    /// Whether a copy has ended, and how. It says so once. Without power a copy stays pending for ever.
+    pub fn poll_copy(&self, ticket: Ticket) -> Poll<Result<(), Unreadable>> {
+        let mut inner = self.lock();
+        self.pump(&mut inner);
+        let Some((_, Some(_))) = inner.loads.copies.get(&ticket) else { return Poll::Pending };
+        match inner.loads.copies.remove(&ticket) {
+            Some((page, Some(result))) => {
+                self.pending.fetch_sub(1, Ordering::Relaxed);
+                self.unpin(page);
+                Poll::Ready(result)
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Copies the data of a page into a frame. On file media it waits for the file, where the page is in no
+    /// frame.
     ///
     /// # Errors
     /// If the page cannot be read.
@@ -234,7 +304,7 @@ impl Flash {
 
     fn copy_pinned(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
         self.check_readable(from)?;
-        let (to, all) = (self.frames.at(to).offset, PAGE_BYTES as usize);
+        let (to, all) = (Frames::offset(to), PAGE_BYTES as usize);
         if let Some(frame) = self.resident(from) {
             self.frames.region().copy_within(Frames::offset(frame), to, all);
             return Ok(());

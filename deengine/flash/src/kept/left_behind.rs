@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protected memory that a killed process left, as the next start finds it.
 
-use super::{KeptOwner, Layout, OWNERS_AT, decode, decode_tail, map, path_of};
+use super::{KeptOwner, Layout, OWNERS_AT, decode, decode_tail, map};
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
+use crate::file::memory::{open_left, path_of};
 use gnstor_base::region::HostRegion;
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,25 +26,13 @@ impl LeftBehind {
     /// The memory that a killed process left for this file, if it is whole.
     pub(crate) fn find(file: &DataFile) -> io::Result<Option<Self>> {
         let path = path_of(file)?;
-        let memory = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path);
-        let memory = match memory {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let (meta, own) = (memory.metadata()?, file.file().metadata()?);
-        if !meta.is_file() || meta.mode() & 0o077 != 0 || meta.len() < OWNERS_AT {
+        let Some(memory) = open_left(&path, file)? else { return Ok(None) };
+        let bytes = memory.metadata()?.len();
+        if bytes < OWNERS_AT {
             return Err(io::Error::other(format!("{}: is none of ours", path.display())));
         }
-        // Another user could have made it up, except the owner of the data file itself.
-        if meta.uid() != crate::sys::user() && meta.uid() != own.uid() {
-            return Err(io::Error::other(format!("{}: belongs to another user", path.display())));
-        }
         let head = HostRegion::map_file(&memory, 0, 4096)?;
-        let Some((shape, mark, owner)) = decode(&head).filter(|(shape, ..)| shape.end == meta.len()) else {
+        let Some((shape, mark, owner)) = decode(&head).filter(|(shape, ..)| shape.end == bytes) else {
             // Memory that was dropped in order has no header.
             tracing::debug!(path = %path.display(), "memory without a header");
             return Ok(None);

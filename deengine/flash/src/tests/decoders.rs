@@ -6,6 +6,7 @@
 use super::fuzz::{Dice, bend, seal_note, seal_record, seeds, set_crc};
 use super::*;
 use crate::file::header::{Layout, decode_boot, encode_boot};
+use crate::file::mirror;
 use crate::file::note::{self, Copy};
 use crate::kept;
 use crate::record::{Records, State};
@@ -18,10 +19,16 @@ const RECORD: usize = 64;
 /// Whether it took the bytes.
 type Decoder = fn(&[u8]) -> bool;
 
-const DECODERS: [(&str, Decoder); 4] = [
+const DECODERS: [(&str, Decoder); 5] = [
     ("file/header.rs", |bytes| {
         let boot = bytes.first_chunk().is_some_and(|slot| decode_boot(slot).is_some());
         boot | bytes.first_chunk().is_some_and(|page| Layout::decode(page).is_ok())
+    }),
+    ("file/mirror.rs", |bytes| {
+        let Some(bytes) = bytes.get(..32) else { return false };
+        let region = HostRegion::alloc(bytes.len()).unwrap();
+        region.write(0, bytes);
+        mirror::is_of(&region, 4096, 77)
     }),
     ("file/note.rs", |bytes| {
         bytes.len() == note::BYTES && matches!(note::decode(bytes), Some(Copy::Whole(..)))
@@ -73,7 +80,8 @@ fn no_file_that_reads_numbers_is_without_a_decoder_here() {
 
 /// Something that is right, and what puts its checksum right again.
 fn sound(dice: &mut Dice) -> (Vec<u8>, fn(&mut [u8])) {
-    match dice.below(5) {
+    match dice.below(6) {
+        5 => (mirror::sound(4096, 77), |_| {}),
         4 => (kept::sound(dice.roll(), dice.roll() >> 40), |_| {}),
         0 => {
             let geometry = Geometry::new(shape(), 5).unwrap();

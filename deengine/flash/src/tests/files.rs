@@ -259,17 +259,17 @@ fn boots_are_counted_and_one_damaged_count_is_survived() {
     let _deadline = crate::tests::deadline();
     let (_folder, path) = place();
     let file = new_file(&path, IoMode::Blocking);
-    let first = file.next_boot().unwrap();
-    assert_eq!(file.next_boot().unwrap(), first + 1);
+    let first = file.next_boot(1).unwrap();
+    assert_eq!(file.next_boot(1).unwrap(), first + 1);
     let raw = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     for slot in [4096, 8192] {
-        let before = file.next_boot().unwrap();
+        let before = file.next_boot(1).unwrap();
         raw.write_all_at(&[0x55; 16], slot).unwrap();
-        assert!(file.next_boot().unwrap() > before);
+        assert!(file.next_boot(1).unwrap() > before);
     }
     raw.write_all_at(&[0x55; 16], 4096).unwrap();
     raw.write_all_at(&[0x55; 16], 8192).unwrap();
-    assert!(file.next_boot().unwrap_err().to_string().contains("boots are damaged"));
+    assert!(file.next_boot(1).unwrap_err().to_string().contains("boots are damaged"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod frames;
 mod fuzz;
 mod geometry;
 mod killed;
+mod mirror;
 #[path = "../../../testing/mounts.rs"]
 mod mounts;
 mod notes;
@@ -19,6 +20,9 @@ mod private;
 mod readers;
 mod rules;
 mod slow;
+#[path = "../../../testing/slow_folder.rs"]
+mod slow_folder;
+mod slow_records;
 mod space;
 mod stores;
 mod uring;
@@ -147,8 +151,20 @@ fn read(flash: &Flash, page: Ppa) -> Result<[u8; 4096], Unreadable> {
 fn copied(flash: &Flash, page: Ppa) -> Result<[u8; 4096], Unreadable> {
     let frame = flash.take_frame().expect("a free frame");
     let mut bytes = [0; 4096];
-    let result = flash.copy(page, frame);
+    let result = match flash.start_copy(page, frame) {
+        Copying::Ended(result) => result,
+        Copying::Running(ticket) => loop {
+            if let Poll::Ready(result) = flash.poll_copy(ticket) {
+                break result;
+            }
+        },
+    };
     flash.read_frame(frame, &mut bytes);
+    if result.is_ok() {
+        let (mut waited, was) = ([0; 4096], flash.copy(page, frame));
+        flash.read_frame(frame, &mut waited);
+        assert!(was.is_ok() && waited == bytes, "both ways to copy {page:?} give the same");
+    }
     flash.give_frame(frame);
     result.map(|()| bytes)
 }

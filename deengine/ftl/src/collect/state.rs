@@ -2,7 +2,8 @@
 //! State of collection under the layer's lock.
 
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::Superblock;
+use gnstor_flash::{Copying, Frame, Oob, Ppa, Superblock};
+use std::collections::VecDeque;
 
 /// Hosts are idle when they have written nothing for this long.
 pub(crate) const IDLE_AFTER: Span = Span::from_ms(10);
@@ -11,6 +12,8 @@ pub(crate) const IDLE_AFTER: Span = Span::from_ms(10);
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     pub(in crate::collect) victim: Option<Victim>,
+    /// Pages on their way into frames, oldest first. They are pinned, and most are the victim's.
+    pub(in crate::collect) loading: VecDeque<Loading>,
     /// Background collection found no victim worth its moves, and nothing has changed since.
     pub(in crate::collect) found_nothing: bool,
     pub(in crate::collect) worn_out: bool,
@@ -33,7 +36,29 @@ pub(in crate::collect) struct Victim {
     pub(in crate::collect) owed: i64,
 }
 
+/// Valid pages of a unit on their way into frames.
+#[derive(Debug)]
+pub(in crate::collect) struct Loading {
+    /// When they are read in the model.
+    pub(in crate::collect) ready: Time,
+    pub(in crate::collect) loads: Vec<Load>,
+}
+
+/// A page on its way into a frame.
+#[derive(Debug)]
+pub(in crate::collect) struct Load {
+    pub(in crate::collect) page: Ppa,
+    pub(in crate::collect) oob: Oob,
+    pub(in crate::collect) frame: Frame,
+    pub(in crate::collect) copy: Copying,
+}
+
 impl Collector {
+    /// Whether pages are on their way into frames, or there and not placed yet.
+    pub(crate) fn is_loading(&self) -> bool {
+        !self.loading.is_empty()
+    }
+
     /// A host has written, so there may be something to collect.
     pub(crate) fn host_wrote(&mut self, now: Time) {
         (self.last_write, self.found_nothing) = (now, false);

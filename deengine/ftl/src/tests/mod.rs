@@ -21,6 +21,9 @@ mod mounts;
 mod rebuild;
 mod rotten_records;
 mod slow_disk;
+#[path = "../../../testing/slow_folder.rs"]
+mod slow_folder;
+mod slow_reads;
 #[path = "../../../testing/slow_store.rs"]
 mod slow_store;
 mod worn;

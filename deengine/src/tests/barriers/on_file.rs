@@ -11,7 +11,7 @@ use std::io as os;
 use std::time::{Duration, Instant};
 
 /// An SSD in a file of a folder, with another store for its system area.
-fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn Store>) -> Harness {
+pub(super) fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn Store>) -> Harness {
     let path = folder.join("ssd");
     // Erases wait for the journal, and so for the disk. There is room for some rounds of this.
     let preset = Preset { over_provisioning_permille: 3000, ..Preset::by_name("null").unwrap() };
@@ -84,18 +84,21 @@ fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_syncs_are_slow() {
     assert!(alive > 100, "{alive} keep-alives");
 }
 
+/// A lease that a slow change does not outlast.
+const LEASE_MS: u32 = 60_000;
+
 /// One command of each kind under way on a slow disk, and whether it has failed.
 #[derive(Default)]
-struct Load {
+pub(super) struct Load {
     flush: Option<u16>,
     change: Option<u16>,
     writes: Vec<u16>,
-    done: [u64; 3],
+    pub(super) done: [u64; 3],
     version: u64,
 }
 
 impl Load {
-    fn go_on(&mut self, harness: &mut Harness) {
+    pub(super) fn go_on(&mut self, harness: &mut Harness) {
         let ended = |harness: &mut Harness, key, cid: &mut Option<u16>| {
             let Some(cqe) = cid.and_then(|cid| harness.take(key, cid)) else { return 0 };
             assert_eq!(refusal(&cqe), None, "a slow disk is no reason to fail");
@@ -115,7 +118,7 @@ impl Load {
         }
         if self.change.is_none() {
             self.version += 1;
-            let mut changed = entry(VOLUME);
+            let mut changed = VolumeEntry { lease_ms: LEASE_MS, ..entry(VOLUME) };
             changed.version += self.version;
             self.change = Some({
                 let sqe = harness.daemon_sqe(opcode::VOLUME_CHMOD, changed.encode().as_bytes());
@@ -132,20 +135,20 @@ impl Load {
 }
 
 /// Steps an SSD at the present real time.
-fn step_now(harness: &mut Harness, start: Instant) {
+pub(super) fn step_now(harness: &mut Harness, start: Instant) {
     harness.now = Time::from_ns(1000 + u64::try_from(start.elapsed().as_nanos()).unwrap());
     harness.step(harness.now);
     harness.pump();
 }
 
 /// As [`Harness::with_volume`], on a slow disk.
-fn with_volume_later(harness: Harness, start: Instant) -> Harness {
+pub(super) fn with_volume_later(harness: Harness, start: Instant) -> Harness {
     let mut harness = harness;
     let map = FleetMap::equal(1, 64, 7, 1).unwrap();
     harness.map_epoch = map.wire_epoch();
     let mut bytes = map.encode();
     bytes.resize(bytes.len().next_multiple_of(4), 0);
-    let entry = entry(VOLUME).encode();
+    let entry = VolumeEntry { lease_ms: LEASE_MS, ..entry(VOLUME) }.encode();
     for (opcode, data) in [(opcode::MAP_SET, &bytes[..]), (opcode::VOLUME_ADD, entry.as_bytes())] {
         let sqe = harness.daemon_sqe(opcode, data);
         let cid = harness.submit(DAEMON, sqe);
@@ -324,7 +327,7 @@ fn with_cold_blocks() -> (Harness, tempfile::TempDir) {
 }
 
 /// The answer of a command, which real threads may work on.
-fn ends(harness: &mut Harness, key: QueueKey, cid: u16) -> Option<Refusal> {
+pub(super) fn ends(harness: &mut Harness, key: QueueKey, cid: u16) -> Option<Refusal> {
     let start = Instant::now();
     loop {
         if let Some(cqe) = harness.take(key, cid) {

@@ -44,8 +44,9 @@ struct Forgetful {
     inner: FileStore,
     /// The file, past the SSD.
     raw: File,
-    /// Range of records and data.
+    /// Range of records and data, and where the data begins.
     area: Range<u64>,
+    data_at: u64,
     /// Content of the range at the last sync.
     synced: Mutex<Vec<u8>>,
     /// Bytes before each write since the last sync, oldest first.
@@ -57,10 +58,10 @@ impl Forgetful {
         let raw = File::options().read(true).write(true).open(path).expect("the file");
         let mut places = [0; 24];
         raw.read_exact_at(&mut places, 48).expect("its header");
-        let [records_at, _, end] =
+        let [records_at, data_at, end] =
             [0, 8, 16].map(|at| u64::from_le_bytes(places[at..at + 8].try_into().expect("eight bytes")));
-        let store =
-            Self { inner, raw, area: records_at..end, synced: Mutex::default(), before: Mutex::default() };
+        let (area, synced, before) = (records_at..end, Mutex::default(), Mutex::default());
+        let store = Self { inner, raw, area, data_at, synced, before };
         *store.synced.lock().expect("no thread panicked") = store.area();
         store
     }
@@ -76,9 +77,12 @@ impl Forgetful {
     fn remember(&self, sync: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         let mut before = self.before.lock().expect("no thread panicked");
         // What is written while this runs may be synced or not: it is taken for not.
-        let area = self.area();
+        let mut area = self.area();
         let synced = sync()?;
         if synced {
+            // Except for records: the sync itself brings them to the file.
+            let records = usize::try_from(self.data_at - self.area.start).expect("a small SSD");
+            self.raw.read_exact_at(&mut area[..records], self.area.start).expect("the file");
             *self.synced.lock().expect("no thread panicked") = area;
             before.clear();
         }
