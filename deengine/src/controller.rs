@@ -31,7 +31,7 @@ use std::sync::Arc;
 ///
 /// A field that other rooms see is the state of one room, and only that room can write its inner fields.
 /// Other rooms call its methods. It is a field and not behind a method, because its room changes it while it
-/// reads the state of others. Plain values, such as an [`Answer`], pass from room to room.
+/// reads the state of others. Plain values, such as an `Answer`, pass from room to room.
 #[derive(Debug)]
 pub struct Ssd {
     /// Room `permission`. Every command is judged by it.
