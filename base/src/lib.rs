@@ -10,7 +10,7 @@
 //! | [`lock`] | how a thread waits for a lock |
 //! | [`padding`] | cache lines |
 //! | [`peer_map`] | maps whose keys peers choose |
-//! | [`turns`] | queues whose owners take turns |
+//! | [`round_robin`] | queues whose owners take turns |
 //!
 //! This crate builds no C++, reads no clock and starts no thread, except for the deadlines of tests
 //! (`testing`). The layers of an SSD depend on it alone.
