@@ -82,13 +82,7 @@ fn try_write(ftl: &Ftl, now: Time, vba: u32, sequence: u64) -> Result<(), Commit
 }
 
 fn read(ftl: &Ftl, vba: u32) -> u64 {
-    let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is not there") };
-    let (local, ticket) = super::fetched(ftl, page, vba);
-    let mut data = [0; 4096];
-    let regions = ftl.regions();
-    regions.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
-    ticket.into_iter().for_each(|ticket| ftl.release(ticket));
-    ftl.unpin(page);
+    let data = super::stored(ftl, vba);
     let tag = u64::from_le_bytes(data[..8].try_into().unwrap());
     assert!(data == content(tag), "block {vba} is torn");
     tag

@@ -318,6 +318,18 @@ fn fetched(ftl: &Ftl, page: Ppa, vba: u32) -> (LocalRef, Option<Ticket>) {
     }
 }
 
+/// The content of a block of volume 1, loaded where it has to be.
+fn stored(ftl: &Ftl, vba: u32) -> [u8; 4096] {
+    let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is not there") };
+    let (local, ticket) = fetched(ftl, page, vba);
+    let mut data = [0; 4096];
+    let regions = ftl.regions();
+    regions.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
+    ticket.into_iter().for_each(|ticket| ftl.release(ticket));
+    ftl.unpin(page);
+    data
+}
+
 fn content(tag: u64) -> [u8; 4096] {
     let mut data = [0; 4096];
     for (index, word) in data.as_chunks_mut::<8>().0.iter_mut().enumerate() {

@@ -44,14 +44,7 @@ fn try_write(ftl: &Ftl, now: Time, vba: u32, sequence: u64) -> Option<Result<(),
 
 /// The tag of a block's content.
 fn read(ftl: &Ftl, vba: u32) -> u64 {
-    let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is gone") };
-    let (local, ticket) = super::fetched(ftl, page, vba);
-    let mut data = [0; 4096];
-    let regions = ftl.regions();
-    regions.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
-    ticket.into_iter().for_each(|ticket| ftl.release(ticket));
-    ftl.unpin(page);
-    u64::from_le_bytes(data[..8].try_into().unwrap())
+    u64::from_le_bytes(super::stored(ftl, vba)[..8].try_into().unwrap())
 }
 
 #[test]
