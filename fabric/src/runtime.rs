@@ -2,6 +2,7 @@
 //! The one place in this crate with a clock and threads: transports stepped by wall time, a thread each.
 
 mod clock;
+mod crowd;
 mod pace;
 
 use crate::tcp::{EngineLoad, StreamSlot};
@@ -192,7 +193,11 @@ fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, sta
         worked |= transport.step(now);
         match pace.after(now(), worked, || transport.waits(looked)) {
             Rest::Spin => std::hint::spin_loop(),
-            Rest::Yield => std::thread::yield_now(),
+            Rest::Yield => {
+                let from = now();
+                std::thread::yield_now();
+                pace.yielded(from, now());
+            }
             Rest::Nap(nap) => {
                 transport.sleep(nap);
                 transport.look_everywhere();

@@ -4,11 +4,11 @@
 
 pub(crate) mod answer;
 pub(crate) mod command;
+pub(crate) mod completion_permit;
 pub(crate) mod links;
-pub(crate) mod permit;
 pub(crate) mod scratch;
 pub(crate) mod shares;
 
 pub(crate) use answer::{Answer, Delivered, Fetched, OK};
 pub(crate) use command::{Accepted, Command, Ended, Transfer, TransferKind, Work, WriteEnd};
-pub(crate) use permit::CompletionPermit;
+pub(crate) use completion_permit::CompletionPermit;

@@ -14,7 +14,7 @@
 //! head (SQHD). A write whose data was pulled early is fetched already.
 
 use super::port::Ports;
-use super::rings::{Ring, Rings};
+use super::turn_rings::{Ring, Rings};
 use crate::hosts::Standing;
 use crate::hosts::arbiter::{Arbiter, Class, RoundRobin};
 use crate::workers::worker_of;

@@ -8,10 +8,10 @@
 //! themselves (`crate::io`).
 
 mod changes;
+mod check;
 pub mod fleet;
-mod lease;
+mod last_renewal;
 mod rate;
-mod rules;
 mod tombstones;
 mod volume;
 mod writers;
@@ -21,13 +21,13 @@ pub use crate::request::MAX_VOLUMES;
 use crate::request::{Refused, Request, Verb};
 use crate::smart::counters::{Clients, Counters, QueueCounters};
 use crate::workers::WorkerSet;
+pub(crate) use check::Rules;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
-use lease::LastRenewal;
-pub(crate) use rules::Rules;
+use last_renewal::LastRenewal;
 use std::sync::Arc;
 use tombstones::Tombstones;
 use volume::{Use, VolumeRules};

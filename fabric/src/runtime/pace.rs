@@ -9,7 +9,10 @@
 //! ```
 //! Such a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
 //! awake between two requests, and a lone request costs little.
+//!
+//! On a crowded core the thread naps wherever it would yield ([`crowd`](super::crowd)).
 
+use super::crowd::Crowd;
 use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
 
@@ -67,15 +70,30 @@ pub(super) struct Pace {
     idle_since: Time,
     /// Time at which work came after the last pause of [`PAUSE`].
     busy_since: Time,
+    crowd: Crowd,
 }
 
 impl Pace {
     pub(super) fn new(longest: Span) -> Self {
-        Self { longest, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO }
+        let crowd = Crowd::default();
+        Self { longest, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO, crowd }
+    }
+
+    /// Takes note of a [`Rest::Yield`]: the kernel let other threads run from `from` until `until`.
+    pub(super) fn yielded(&mut self, from: Time, until: Time) {
+        self.crowd.yielded(from, until);
     }
 
     /// The rest after a step that ended at `now`; `worked`: whether that step found work.
     pub(super) fn after(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
+        match self.plan(now, worked, waits) {
+            Rest::Yield if self.crowd.is_here(now) => Rest::Nap(SHORTEST),
+            rest => rest,
+        }
+    }
+
+    /// The rest where no core is crowded.
+    fn plan(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
         if worked {
             if self.idle_steps > 0 && now.since(self.idle_since) >= PAUSE {
                 self.busy_since = now;
@@ -234,6 +252,29 @@ mod tests {
             }
             assert_eq!(thread.naps.is_empty(), request > 0, "request {request}");
         }
+    }
+
+    #[test]
+    fn an_engine_on_a_crowded_core_naps_in_place_of_yielding() {
+        let _deadline = deadline();
+        let mut thread = Thread::new();
+        thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+        for waits in [Waits::default(), POLLS[0], POLLS[1]] {
+            // This yield lasts as long as the slices of other threads.
+            let from = thread.now;
+            thread.now = from + Span::from_ms(40);
+            thread.pace.yielded(from, thread.now);
+            let (yields, naps) = (thread.yields, thread.naps.len());
+            (0..300).for_each(|_| thread.step(true, waits));
+            thread.idle_until(thread.now + Span::from_ms(3), waits);
+            assert_eq!(thread.yields, yields, "{waits:?}");
+            assert_eq!(thread.naps.get(naps), Some(&SHORTEST), "{waits:?}");
+        }
+        // What is due soon is not slept through for long.
+        thread.step(true, Waits::default());
+        let waits = Waits { next: Some(thread.now + Span::from_ns(100_000)), ..Waits::default() };
+        let rests: Vec<_> = (0..30).map(|_| thread.pace.after(thread.now, false, || waits)).collect();
+        assert_eq!(rests.last(), Some(&Rest::Nap(SHORTEST)));
     }
 
     #[test]
