@@ -77,9 +77,21 @@ fn ssd_address(up: &Up) -> SocketAddr {
     address.parse().expect("an address and a port")
 }
 
+/// Memory of the process that is in RAM, in MiB.
 fn resident_mib(pid: u32) -> u64 {
+    status_mib(pid, "VmRSS:")
+}
+
+/// Private memory that the process has mapped for writing, in MiB. Pools of fixed size count whole from the
+/// start. So it grows with what peers make the process allocate, and not with the pages of a pool that a load
+/// touches first.
+fn allocated_mib(pid: u32) -> u64 {
+    status_mib(pid, "VmData:")
+}
+
+fn status_mib(pid: u32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") / 1024
 }
 

@@ -4,7 +4,7 @@
 
 use crate::beside::{Attackers, Summary};
 use crate::load::Load;
-use crate::{IO_TIMEOUT, guest_with, number, resident_mib, ssd_address};
+use crate::{IO_TIMEOUT, allocated_mib, guest_with, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::{self, Attack};
 use gnstor_hostile::hello::client_hello;
 use gnstor_hostile::random::Random;
@@ -74,7 +74,7 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         assert!(guest.client.ssds().iter().all(|ssd| ssd.transport == "tls"), "{:?}", guest.client.ssds());
         volume(&guest.client, "v", 1 << 20, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        let before = resident_mib(up.pid());
+        let before = allocated_mib(up.pid());
         let time = Duration::from_secs(4);
         let attackers: Vec<_> = (0..2)
             .map(|seed| std::thread::spawn(move || attacks::run(address, &[0, 1], seed, time, None, None)))
@@ -92,7 +92,8 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         until("a handshake goes on, and so costs the array work", || {
             first_answer_to_a_hello(address) == Some(0x16)
         });
-        assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
+        let now = allocated_mib(up.pid());
+        assert!(now < before + 128, "the attackers take memory: {now} MiB rather than {before} MiB");
         // A client without TLS gets no connection.
         let mut plain = Talk::connect(address).expect("the port is open");
         assert!(!plain.open(1, 0, 0).unwrap_or(false));
@@ -125,7 +126,7 @@ fn an_honest_load_beside_hostile_clients_with_a_certificate_has_no_error() {
         let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
         volume(&guest.client, "v", 1 << 20, 2);
         let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
-        let before = resident_mib(up.pid());
+        let before = allocated_mib(up.pid());
         let files = [certs.path("ca.crt"), certs.path("mallory.crt"), certs.path("mallory.key")];
         let [ca, cert, key] = files.each_ref();
         let first = ["--tls", ca, cert, key, "--ssds", "0,1"];
@@ -134,12 +135,16 @@ fn an_honest_load_beside_hostile_clients_with_a_certificate_has_no_error() {
             let attackers = [0, 1].map(|seed| Attackers::start_as(&first, address, time, seed, only));
             let mut beside = load.run(time);
             let summaries = attackers.map(Attackers::wait);
-            println!("summary inside TLS, {only:?}: {}; {} MiB", beside.summary(), resident_mib(up.pid()));
+            let [resident, now] = [resident_mib(up.pid()), allocated_mib(up.pid())];
+            println!(
+                "summary inside TLS, {only:?}: {}; {resident} MiB in RAM, {now} MiB allocated, {before} MiB before",
+                beside.summary()
+            );
             summaries.iter().for_each(|summary| println!("{}", summary.said));
             assert!(summaries.iter().all(|summary| summary.sent > 50), "the attackers came through TLS");
             Summary::assert_attacked(&summaries, false);
             assert!(beside.errors.is_empty(), "no error is allowed: {:?}", beside.errors);
-            assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
+            assert!(now < before + 128, "the attackers take memory: {now} MiB rather than {before} MiB");
         }
         drop((load, guest));
         up.end("-TERM");
