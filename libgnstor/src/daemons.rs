@@ -30,6 +30,10 @@ const DIAL: Duration = Duration::from_secs(1);
 /// If nothing comes on a connection for so long, and another daemon may take over, the client asks for a sign
 /// of life. After the same time it gives the connection up.
 const SILENCE: Duration = Duration::from_secs(1);
+/// The same two times where no other daemon may take over: while a call is under way, so that a change need not
+/// wait until its deadline for a daemon that is stopped.
+const ASK_ALONE: Duration = Duration::from_secs(10);
+const GIVE_UP_ALONE: Duration = Duration::from_secs(15);
 
 /// The daemons of an array, and how to connect to the one that serves.
 #[derive(Clone, Debug)]
@@ -127,6 +131,7 @@ impl Daemons {
     pub(crate) fn new(endpoint: Endpoint, urls: &[Endpoint]) -> Result<Self, Error> {
         let next = Arc::default();
         if urls.len() < 2 {
+            let endpoint = endpoint.http2_keep_alive_interval(ASK_ALONE).keep_alive_timeout(GIVE_UP_ALONE);
             return Ok(Self { endpoint, hosts: Arc::default(), next });
         }
         let hosts = urls.iter().map(host_of).collect::<Result<Vec<_>, _>>()?;

@@ -102,7 +102,7 @@ impl Client {
     fn open_once(self: &Arc<Self>, request: grpc::OpenRequest, rights: Rights) -> Result<File, Error> {
         let name = request.name.clone();
         let mut open_files = self.open_files.lock().expect("no panic while held");
-        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
+        let answer = self.rpc.change("the opening of a volume", self.rpc.volumes().open(request))?;
         let volume =
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
@@ -380,7 +380,7 @@ impl Drop for File {
                 lease_epoch,
             };
             if let Err(e) =
-                self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))
+                self.client.rpc.change("the release of a lease", self.client.rpc.volumes().release(request))
             {
                 tracing::warn!("releasing {}: {e}", self.info.name);
             }

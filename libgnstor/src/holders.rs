@@ -52,7 +52,7 @@ impl Manager {
         let request =
             grpc::RenameRequest { name: name.into(), new_name: new_name.into(), request_id: request_id() };
         let rename = || async { self.rpc.volumes().rename(request.clone()).await };
-        Ok(self.rpc.wait_again("the new name of a volume", rename)?.into())
+        Ok(self.rpc.change_again("the new name of a volume", rename)?.into())
     }
 
     /// Removes the labels with these keys, and sets others.
@@ -68,7 +68,7 @@ impl Manager {
         let request = grpc::LabelRequest { name: name.into(), set: set.into_iter().collect(), remove };
         // The same labels may be set again.
         let label = || async { self.rpc.volumes().label(request.clone()).await };
-        Ok(self.rpc.wait_again("the new labels of a volume", label)?.into())
+        Ok(self.rpc.change_again("the new labels of a volume", label)?.into())
     }
 
     /// Gives a volume more capacity. A client that has it open knows that when it opens the volume again.
@@ -79,7 +79,7 @@ impl Manager {
         let request = grpc::ResizeRequest { name: name.into(), capacity_bytes };
         // A volume that has this capacity keeps it.
         let resize = || async { self.rpc.volumes().resize(request.clone()).await };
-        Ok(self.rpc.wait_again("the new capacity of a volume", resize)?.into())
+        Ok(self.rpc.change_again("the new capacity of a volume", resize)?.into())
     }
 
     /// What clients have open of one volume, or of all volumes to which the caller has the admin right.
@@ -105,7 +105,7 @@ impl Manager {
     pub fn revoke_lease(&self, volume: &str, client: u32) -> Result<Vec<LeaseInfo>, Error> {
         let request = grpc::RevokeLeaseRequest { name: volume.into(), client_id: client };
         // This call is not repeated: the client may have opened the volume again meanwhile.
-        let ended = self.rpc.wait("the end of a lease", self.rpc.volumes().revoke_lease(request))?.ended;
+        let ended = self.rpc.change("the end of a lease", self.rpc.volumes().revoke_lease(request))?.ended;
         Ok(ended.into_iter().map(LeaseInfo::from).collect())
     }
 
@@ -134,7 +134,7 @@ impl Manager {
         let ended = match found {
             Some(_) => {
                 let delete = || async { self.rpc.volumes().delete(request.clone()).await };
-                self.rpc.wait_again(what, delete)?.ended
+                self.rpc.change_again(what, delete)?.ended
             }
             // The deletion of a volume may have been decided, and not be everywhere: then this call waits for
             // it. Or the daemon says which right is missing. It names no volume, and so it is not repeated.

@@ -158,7 +158,7 @@ impl Manager {
             }),
         };
         let create = || async { self.rpc.volumes().create(request.clone()).await };
-        Ok(self.rpc.wait_again("a new volume", create)?.into())
+        Ok(self.rpc.change_again("a new volume", create)?.into())
     }
 
     /// All volumes.
@@ -205,7 +205,7 @@ impl Manager {
             labels: labels.into_iter().collect(),
             replace,
         };
-        Ok(self.rpc.wait("the publishing of a volume", self.rpc.volumes().publish(request))?.into())
+        Ok(self.rpc.change("the publishing of a volume", self.rpc.volumes().publish(request))?.into())
     }
 
     /// Gives a principal a right to a volume. It replaces the right that the principal had.
@@ -220,7 +220,7 @@ impl Manager {
         };
         let request =
             grpc::ShareRequest { name: name.into(), principal: principal.into(), right: right.into() };
-        Ok(self.rpc.wait("a share of a volume", self.rpc.volumes().share(request))?.into())
+        Ok(self.rpc.change("a share of a volume", self.rpc.volumes().share(request))?.into())
     }
 
     /// Takes a principal's right to a volume away.
@@ -229,7 +229,7 @@ impl Manager {
     /// The daemon's: the caller has no admin right.
     pub fn revoke(&self, name: &str, principal: &str) -> Result<VolumeInfo, Error> {
         let request = grpc::RevokeRequest { name: name.into(), principal: principal.into() };
-        Ok(self.rpc.wait("the end of a share", self.rpc.volumes().revoke(request))?.into())
+        Ok(self.rpc.change("the end of a share", self.rpc.volumes().revoke(request))?.into())
     }
 
     /// Deletes a volume.

@@ -23,12 +23,26 @@ use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Channel;
 
-/// Longest wait for one call. The daemon waits up to five seconds for each SSD.
-const CALL: Duration = Duration::from_secs(15);
+/// Longest waits for one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// For a call that the daemon answers by itself.
+    question: Duration,
+    /// For a call that changes entries at SSDs. An SSD syncs its disk several times for one change, and changes
+    /// of one SSD follow each other. The daemon repeats a command of which it heard nothing for 12 s.
+    change: Duration,
+}
+
+const LIMITS: Limits = Limits { question: Duration::from_secs(15), change: Duration::from_secs(60) };
 /// The answer to the first call of a connection.
 const REGISTRATION: &str = "a client id";
 /// How often a client names its id, so that the daemon keeps it after a connection broke.
 const KEEP: Duration = Duration::from_secs(5);
+
+/// The answer of a call, which may still be on its way.
+pub(crate) trait Answer<T>: Future<Output = Result<tonic::Response<T>, tonic::Status>> {}
+
+impl<T, F: Future<Output = Result<tonic::Response<T>, tonic::Status>>> Answer<T> for F {}
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -40,7 +54,7 @@ pub(crate) struct Rpc {
     is_tls: bool,
     /// Another daemon may take over. Then a call that can be repeated is, until its deadline.
     are_several: bool,
-    limit: Duration,
+    limits: Limits,
 }
 
 impl Rpc {
@@ -55,7 +69,7 @@ impl Rpc {
     ) -> Result<(Self, grpc::RegisterResponse), Error> {
         let mut rests = again();
         loop {
-            let tried = Self::connect_for(endpoint, credentials, CALL).and_then(|rpc| {
+            let tried = Self::connect_for(endpoint, credentials, LIMITS).and_then(|rpc| {
                 let mut fleet = rpc.fleet();
                 let call = fleet.register(grpc::RegisterRequest { name: name.into() });
                 let answer = rpc.runtime.block_on(call);
@@ -74,11 +88,11 @@ impl Rpc {
 
     #[cfg(test)]
     pub(crate) fn connect(endpoint: &str, credentials: &Credentials) -> Result<Self, Error> {
-        Self::connect_for(endpoint, credentials, CALL).map_err(|failed| failed.error)
+        Self::connect_for(endpoint, credentials, LIMITS).map_err(|failed| failed.error)
     }
 
-    /// Connects, with this deadline for each call.
-    fn connect_for(endpoint: &str, credentials: &Credentials, limit: Duration) -> Result<Self, Failed> {
+    /// Connects, with these deadlines of calls.
+    fn connect_for(endpoint: &str, credentials: &Credentials, limits: Limits) -> Result<Self, Failed> {
         let is_tls = credentials.tls_ca.is_some();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -88,13 +102,13 @@ impl Rpc {
             .map_err(|cause| Failed::from(Error::Os { what: "starting the RPC runtime".into(), cause }))?;
         let (daemons, proof) = credentials.daemons(endpoint)?;
         let are_several = daemons.are_several();
-        let connected = runtime.block_on(daemons.timeout(limit).connect());
+        let connected = runtime.block_on(daemons.timeout(limits.change).connect());
         let failed = |e: tonic::transport::Error| Failed {
             error: unreachable(endpoint, is_tls, &e),
             was_cut: was_cut(&e),
         };
         let channel = connected.map_err(failed)?;
-        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, are_several, limit })
+        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, are_several, limits })
     }
 
     pub(crate) fn volumes(&self) -> VolumesClient<SignedChannel> {
@@ -133,18 +147,30 @@ impl Rpc {
         Some(ended.ok()?.ok()?.into_inner())
     }
 
-    /// Waits for a call. `call` names it in errors, as in "the list of volumes".
+    /// Waits for a call that changes nothing at SSDs. `call` names it in errors, as in "the list of volumes".
     ///
     /// # Errors
     /// [`Error::Silent`] when the deadline passes, [`Error::Unreachable`] when the connection breaks, or the
     /// daemon's.
-    pub(crate) fn wait<T>(
-        &self,
-        call: &str,
-        answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    ) -> Result<T, Error> {
-        let answer = self.runtime.block_on(answer);
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failed(call, status).error)
+    pub(crate) fn wait<T>(&self, call: &str, answer: impl Answer<T>) -> Result<T, Error> {
+        self.wait_for(self.limits.question, call, answer)
+    }
+
+    /// Waits for a call that changes entries at SSDs.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn change<T>(&self, call: &str, answer: impl Answer<T>) -> Result<T, Error> {
+        self.wait_for(self.limits.change, call, answer)
+    }
+
+    fn wait_for<T>(&self, limit: Duration, call: &str, answer: impl Answer<T>) -> Result<T, Error> {
+        match self.runtime.block_on(async { tokio::time::timeout(limit, answer).await }) {
+            Ok(answer) => {
+                answer.map(tonic::Response::into_inner).map_err(|status| self.failed(call, status).error)
+            }
+            Err(_) => Err(self.silent(call, limit)),
+        }
     }
 
     /// Waits for a call that may be repeated: where its connection is cut, `ask` is called again, until the
@@ -152,21 +178,37 @@ impl Rpc {
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub(crate) fn wait_again<T, F>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    {
+    pub(crate) fn wait_again<T, F: Answer<T>>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error> {
+        self.again_for(self.limits.question, call, ask)
+    }
+
+    /// Waits for a change that may be repeated, as [`Self::wait_again`] does.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn change_again<T, F: Answer<T>>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error> {
+        self.again_for(self.limits.change, call, ask)
+    }
+
+    fn again_for<T, F: Answer<T>>(
+        &self,
+        limit: Duration,
+        call: &str,
+        ask: impl Fn() -> F,
+    ) -> Result<T, Error> {
         let tries = async {
             let ask = async || ask().await.map_err(|status| self.failed(call, status));
-            within(self.limit, ask, |failed| failed.was_cut).await
+            within(limit, ask, |failed| failed.was_cut).await
         };
         match self.runtime.block_on(tries) {
             Ok(answer) => Ok(answer.into_inner()),
             Err(Some(Failed { error, .. })) => Err(error),
-            Err(None) => {
-                Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
-            }
+            Err(None) => Err(self.silent(call, limit)),
         }
+    }
+
+    fn silent(&self, call: &str, waited: Duration) -> Error {
+        Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited }
     }
 
     /// The fleet map and the SSDs.
@@ -188,7 +230,7 @@ impl Rpc {
                 let was_cut = self.are_several && is_no_leader(&status);
                 Failed { error: Error::Daemon(status), was_cut }
             }
-            Code::Cancelled => Error::Silent { endpoint, call: call.into(), waited: self.limit }.into(),
+            Code::Cancelled => self.silent(call, self.limits.change).into(),
             Code::Unavailable | Code::Unknown | Code::Internal => {
                 let was_cut = self.are_several || was_cut(&status);
                 let error = match call {
@@ -277,7 +319,7 @@ pub async fn dial(daemons: &Daemons) -> Result<Channel, tonic::transport::Error>
 mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
-    use gnstor_proto::grpc;
+    use gnstor_proto::grpc::{self, CreateRequest};
     use std::io::Read as _;
 
     /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped
@@ -287,16 +329,25 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let rpc = Rpc::connect_for(&address, &Credentials::default(), Duration::from_millis(200))
-            .expect("the kernel accepts");
-        let error = rpc
-            .wait("the list of volumes", rpc.volumes().list(grpc::ListRequest::default()))
-            .expect_err("no answer");
-        assert!(matches!(error, Error::Silent { .. }), "{error:?}");
-        assert_eq!(error.errno(), 110);
-        let sentence = error.to_string();
-        for word in [address.as_str(), "the list of volumes", "200ms"] {
-            assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
+        let limits = Limits { question: Duration::from_millis(200), change: Duration::from_millis(600) };
+        let rpc = Rpc::connect_for(&address, &Credentials::default(), limits).expect("the kernel accepts");
+        let list = rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest::default()));
+        let create =
+            rpc.change_again("a new volume", || async { rpc.volumes().create(CreateRequest::default()).await });
+        let open = rpc.change("the opening of a volume", rpc.volumes().open(grpc::OpenRequest::default()));
+        let (list, create, open) = (list.expect_err("-"), create.expect_err("-"), open.expect_err("-"));
+        // A change waits longer, since the daemon waits for disks.
+        for (error, call, waited) in [
+            (list, "the list of volumes", "200ms"),
+            (create, "a new volume", "600ms"),
+            (open, "the opening of a volume", "600ms"),
+        ] {
+            assert!(matches!(error, Error::Silent { .. }), "{error:?}");
+            assert_eq!(error.errno(), 110);
+            let sentence = error.to_string();
+            for word in [address.as_str(), call, waited] {
+                assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
+            }
         }
     }
 
