@@ -96,7 +96,7 @@ bool buffer_load(const void* p, unsigned size, unsigned long long* value) {
   return false;
 }
 
-void buffer_settle(const void* p, unsigned size, int order) {
+void drain_buffer(const void* p, unsigned size, int order) {
   StoreBuffer* b = my_buffer();
   if (!b || !b->count) return;
   if (order == __ATOMIC_RELEASE || order == __ATOMIC_ACQ_REL) {

@@ -86,6 +86,6 @@ bool buffer_store(void* p, unsigned size, unsigned long long value, int order);
 /// True: this lane has a store to `p` that others may not see yet, and `*value` is it.
 bool buffer_load(const void* p, unsigned size, unsigned long long* value);
 /// Before a read-modify-write, or a plain access, to [p, p + size).
-void buffer_settle(const void* p, unsigned size, int order);
+void drain_buffer(const void* p, unsigned size, int order);
 
 }  // namespace simt

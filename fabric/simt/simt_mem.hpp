@@ -29,7 +29,7 @@ inline void atomic_store(T* p, T value, Place here) {
 template <int Order, Scope S, class T>
 inline void before_rmw(T* p, Place here) {
   point(p, S, Access::rmw, here);
-  buffer_settle(p, sizeof(T), Order);
+  drain_buffer(p, sizeof(T), Order);
 }
 
 /// CUDA's compare-and-swap returns what it found, also on success. A failed one stores nothing, so of acq_rel
@@ -190,11 +190,11 @@ GN_DEV void mmio_store_after_release_sys(gn_u64* p, gn_u64 v, SIMT_HERE) {
 
 // Bulk data: plain accesses, so that ThreadSanitizer checks that something else orders them.
 GN_DEV void ld16_stream(const void* src, gn_u32 v[4]) {
-  simt::buffer_settle(src, 16, __ATOMIC_RELAXED);
+  simt::drain_buffer(src, 16, __ATOMIC_RELAXED);
   memcpy(v, src, 16);
 }
 GN_DEV void st16(void* dst, const gn_u32 v[4]) {
-  simt::buffer_settle(dst, 16, __ATOMIC_RELAXED);
+  simt::drain_buffer(dst, 16, __ATOMIC_RELAXED);
   memcpy(dst, v, 16);
 }
 GN_DEV void copy16(void* dst, const void* src) {

@@ -30,8 +30,8 @@ const DIAL: Duration = Duration::from_secs(1);
 /// If nothing comes on a connection for so long, and another daemon may take over, the client asks for a sign
 /// of life. After the same time it gives the connection up.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The same two times where no other daemon may take over: while a call is under way, so that a change need not
-/// wait until its deadline for a daemon that is stopped.
+/// The same two times where no other daemon may take over. They hold while a call is under way. So a change
+/// does not wait until its deadline for a daemon that is stopped.
 const ASK_ALONE: Duration = Duration::from_secs(10);
 const GIVE_UP_ALONE: Duration = Duration::from_secs(15);
 

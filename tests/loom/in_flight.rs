@@ -151,7 +151,7 @@ fn a_read_and_a_change_that_meet_see_each_other() {
 }
 
 #[test]
-fn a_core_that_fetches_the_rules_hides_no_read() {
+fn a_worker_that_fetches_the_rules_hides_no_read() {
     with(|worker| {
         worker.begin();
         worker.refresh();

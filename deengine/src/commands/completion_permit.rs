@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_settled_by_spending_or_by_forfeiting() {
+    fn a_permit_ends_by_spending_or_by_forfeiting() {
         let _deadline = crate::deadline::deadline();
         assert_eq!(CompletionPermit::issue(QueueKey(1), 7).spend(), (QueueKey(1), 7));
         CompletionPermit::issue(QueueKey(1), 8).forfeit();

@@ -144,7 +144,7 @@ fn read_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) ->
 /// Rights go and come back while three threads read without a pause. A revocation that is complete finds
 /// no read under way that the old rights allowed, and none begins after it.
 #[test]
-fn a_revocation_that_is_complete_is_so_on_every_core() {
+fn a_revocation_that_is_complete_is_so_on_every_worker() {
     let mut harness = harness();
     let map_epoch = harness.map_epoch;
     let world = World::default();
@@ -177,7 +177,7 @@ fn a_revocation_that_is_complete_is_so_on_every_core() {
 }
 
 #[test]
-fn an_ssd_is_divided_among_at_least_one_core() {
+fn an_ssd_is_divided_among_at_least_one_worker() {
     let _deadline = crate::deadline::deadline();
     for (asked, made) in [(0, 1), (1, 1), (255, 255), (256, 1)] {
         let preset = Preset::by_name("null").unwrap();
@@ -189,7 +189,7 @@ fn an_ssd_is_divided_among_at_least_one_core() {
 
 /// The head that a host gets advances by one for each command, wherever the command was served.
 #[test]
-fn the_head_of_a_queue_counts_what_the_core_and_the_firmware_have_fetched() {
+fn the_head_of_a_queue_counts_what_the_worker_and_the_ssd_have_fetched() {
     let mut harness = Harness::new();
     let mut last = None;
     for round in 0..200u32 {

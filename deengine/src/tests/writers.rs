@@ -127,7 +127,7 @@ fn slow_to_program() -> Harness {
 }
 
 #[test]
-fn writes_for_which_there_is_no_room_stay_with_their_core_in_their_order() {
+fn writes_for_which_there_is_no_room_stay_with_their_worker_in_their_order() {
     let mut harness = slow_to_program();
     let mut sent: Vec<u16> = Vec::new();
     while harness.layer_stats().stalls == 0 {
@@ -218,7 +218,7 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
 }
 
 #[test]
-fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
+fn a_write_that_is_submitted_is_committed_before_its_queue_ends() {
     let mut harness = harness();
     arrive(&mut harness, WRITER, &[7, 8]);
     let ftl = &harness.ssd().share_ftl();
@@ -233,7 +233,7 @@ fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
 }
 
 #[test]
-fn a_write_that_is_posted_is_judged_again_where_the_rules_change() {
+fn a_write_that_is_submitted_is_judged_again_where_the_rules_change() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[6]);
     let ftl = &harness.ssd().share_ftl();
@@ -263,7 +263,7 @@ fn a_write_that_has_arrived_is_judged_by_the_rules_at_its_commit() {
 }
 
 #[test]
-fn a_core_whose_clock_is_behind_judges_by_the_latest_of_all() {
+fn a_worker_whose_clock_is_behind_judges_by_the_latest_of_all() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[5]);
     let later = harness.now + Span::from_ms(11_000);
@@ -315,7 +315,7 @@ fn a_write_that_has_arrived_dies_with_its_queue() {
 }
 
 #[test]
-fn what_a_core_hands_over_is_counted_once() {
+fn what_a_worker_hands_over_is_counted_once() {
     let mut harness = harness();
     let before = harness.stats();
     harness.write(1, &[1, 2, 3]);

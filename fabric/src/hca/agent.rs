@@ -151,9 +151,9 @@ const ARGS_AT: usize = RINGS_AT + MAX_RINGS * size_of::<RingCtx>();
 const CLIENT_AT: usize = ARGS_AT + 128;
 /// Whether an agent serves the queues: the state of the HCA's port, for its users.
 const PORT_AT: usize = CLIENT_AT + 64;
-const ANSWERS_AT: usize = PORT_AT + 64;
-const ANSWERS_BYTES: usize = FUSED_SLOTS * size_of::<FusedSlot>();
-const CONTEXT_BYTES: usize = ANSWERS_AT + MAX_RINGS * ANSWERS_BYTES;
+const FUSED_AT: usize = PORT_AT + 64;
+const FUSED_BYTES: usize = FUSED_SLOTS * size_of::<FusedSlot>();
+const CONTEXT_BYTES: usize = FUSED_AT + MAX_RINGS * FUSED_BYTES;
 
 fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
     DeviceError::Memory { bytes, what, cause: cause.into() }
@@ -187,9 +187,9 @@ impl AgentHca {
         let contexts = device.alloc(CONTEXT_BYTES)?;
         let rings = (0..count).map(|_| Ring::new(device)).collect::<Result<Vec<_>, _>>()?;
         for (index, ring) in rings.iter().enumerate() {
-            let answers_at = ANSWERS_AT + index * ANSWERS_BYTES;
-            contexts.write(answers_at, &[0; ANSWERS_BYTES])?;
-            let ctx = RingCtx { fused_addr: contexts.address() + answers_at as u64, ..ring.context() };
+            let fused_at = FUSED_AT + index * FUSED_BYTES;
+            contexts.write(fused_at, &[0; FUSED_BYTES])?;
+            let ctx = RingCtx { fused_addr: contexts.address() + fused_at as u64, ..ring.context() };
             contexts.write(RINGS_AT + index * size_of::<RingCtx>(), ctx.as_bytes())?;
         }
         device.preload(&[agent_kernel()])?;

@@ -9,9 +9,9 @@ use gnstor_base::time::{Span, Time};
 
 /// A yield that lasts so long let others run. The slices of the kernel's scheduler are longer.
 const LONG_YIELD: Span = Span::from_ms(1);
-/// How long the thread does not yield after the first long yield.
+/// How long the thread does not yield after the first long yield. Each further long yield doubles the time.
 const FIRST: Span = Span::from_ms(100);
-/// And at most: the times double as long as the crowd is there.
+/// The longest such time.
 const LONGEST: Span = Span::from_ms(6_400);
 
 /// What the yields of one thread showed.

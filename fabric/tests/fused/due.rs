@@ -137,7 +137,7 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
 }
 
 #[test]
-fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
+fn where_writes_are_not_ordered_the_data_of_a_fused_response_waits_for_a_dump() {
     let _deadline = deadline();
     let mut world = World::new(64);
     world.hca.set_unordered(Unordered::Data).expect("memory");

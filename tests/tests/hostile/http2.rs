@@ -20,6 +20,24 @@ fn floods(daemon: &str, seconds: u64, flood: Flood) -> Attackers {
     Attackers::run(command)
 }
 
+/// Makes calls as long as `go_on`, one at least. Returns the time of each in ms, and how long all took.
+fn calls(client: &libgnstor::Client, mut go_on: impl FnMut() -> bool) -> (Vec<f64>, Duration) {
+    let (mut times, begun) = (Vec::new(), Instant::now());
+    while go_on() || times.is_empty() {
+        let call = Instant::now();
+        client.list().expect("no call may fail");
+        times.push(call.elapsed().as_secs_f64() * 1e3);
+        assert!(begun.elapsed() < LIMIT, "the floods end");
+    }
+    (times, begun.elapsed())
+}
+
+/// p50, p99 and the longest time.
+fn quantiles(times: &mut [f64]) -> [f64; 3] {
+    times.sort_by(f64::total_cmp);
+    [times.len() / 2, times.len() * 99 / 100, times.len() - 1].map(|place| times[place])
+}
+
 /// Each flood alone, and then all of them together. No call fails, and memory has a bound.
 #[test]
 fn an_honest_load_of_calls_beside_floods_of_http2_frames_has_no_error() {
@@ -31,23 +49,20 @@ fn an_honest_load_of_calls_beside_floods_of_http2_frames_has_no_error() {
         let before = resident_mib(up.pid());
         let alone = Flood::ALL.map(|flood| vec![flood]);
         for floods_now in alone.iter().chain([&Flood::ALL.to_vec()]) {
+            let (quiet, quiet_for) = (Instant::now(), Duration::from_millis(250 * seconds));
+            let (mut before_it, _) = calls(&honest.client, || quiet.elapsed() < quiet_for);
             let mut attackers: Vec<_> =
                 floods_now.iter().map(|&flood| floods(&up.daemon, seconds, flood)).collect();
-            let (mut times, begun) = (Vec::new(), Instant::now());
-            while attackers.iter_mut().any(Attackers::are_there) || times.is_empty() {
-                let call = Instant::now();
-                honest.client.list().expect("no call may fail");
-                times.push(call.elapsed().as_secs_f64() * 1e3);
-                assert!(begun.elapsed() < LIMIT, "the floods end");
-            }
+            let (mut times, took) = calls(&honest.client, || attackers.iter_mut().any(Attackers::are_there));
+            let keeps =
+                times.len() as f64 / took.as_secs_f64() * quiet_for.as_secs_f64() / before_it.len() as f64;
             let told: Vec<_> = attackers.into_iter().map(Attackers::wait).collect();
-            times.sort_by(f64::total_cmp);
-            let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
+            let [[_, quiet_p99, _], [p50, p99, longest]] = [quantiles(&mut before_it), quantiles(&mut times)];
             let now = resident_mib(up.pid());
             let frames: u64 = told.iter().map(|told| told.sent).sum();
             println!(
-                "summary {floods_now:?}: {} calls, p50 {middle:.1} ms, longest {last:.0} ms beside {frames} \
-                 frames; {before} MiB, then {now} MiB",
+                "summary {floods_now:?}: {} calls, keeps {keeps:.2}, p50 {p50:.1} p99 {p99:.1} ms ({quiet_p99:.1} \
+                 alone), longest {longest:.0} ms beside {frames} frames; {before} MiB, then {now} MiB",
                 times.len()
             );
             told.iter().for_each(|told| println!("{}", told.said.lines().next().unwrap_or_default()));

@@ -240,3 +240,32 @@ fn the_secret_that_register_gives_is_heard_on_the_wire_without_tls() {
         });
     }
 }
+
+/// The first bytes that the daemon answers to a hello of TLS 1.2, without extensions.
+async fn answer_to_a_hello_of_tls_1_2(address: SocketAddr) -> Vec<u8> {
+    // TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 and no compression.
+    let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0xC0, 0x2F, 1, 0]].concat();
+    let length = u8::try_from(body.len()).unwrap();
+    let record = [&[22, 3, 1, 0, length + 4, 1, 0, 0, length][..], &body].concat();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&record).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+#[test]
+fn the_daemon_answers_a_hello_of_tls_1_2_by_an_alert_only() {
+    let _deadline = Deadline::after(LIMIT);
+    let ca = Ca::new();
+    let access = Access { tls: Some(ca.server(None)), ..with_tokens().access };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), DaemonConfig { access, ..config() }).unwrap();
+    run(async {
+        let answer = answer_to_a_hello_of_tls_1_2(daemon.local_addr()).await;
+        // A fatal alert, of two bytes, is all.
+        assert_eq!((answer[0], &answer[3..6], answer.len()), (21, &[0, 2, 2][..], 7), "{answer:?}");
+        let mut anna = Client::over(ca.endpoint(&daemon, None).connect().await.unwrap(), Some("anna"));
+        let register = anna.sign(RegisterRequest { name: "x".into() });
+        anna.fleet.register(register).await.expect("TLS 1.3 is spoken");
+    });
+}

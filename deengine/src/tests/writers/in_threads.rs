@@ -121,7 +121,7 @@ const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 /// The right to write is taken away and comes back while two workers write without a pause. After its end is
 /// complete nothing is committed any more.
 #[test]
-fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
+fn a_lease_that_was_taken_away_commits_nothing_on_any_worker() {
     let (mut harness, world) = (harness(), World::default());
     let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
         for round in world.rounds() {
@@ -145,7 +145,7 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
 /// Volumes are deleted while clients write to them. Nothing of a life that is over stays
 /// mapped or is remembered.
 #[test]
-fn a_sweep_misses_nothing_that_a_core_commits() {
+fn a_sweep_misses_nothing_that_a_worker_commits() {
     let (mut harness, world) = (harness(), World::default());
     let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
         for round in world.rounds() {

@@ -2,7 +2,9 @@
 //! CLIENT END: what earlier holders of a client id have at an SSD ends, also where the present one never was.
 
 use super::*;
+use gnstor_base::time::Span;
 use gnstor_proto::client_end::ClientEnd;
+use gnstor_proto::ssd_identity::KnownOpening;
 
 /// Queues of a second and a third host.
 const NEWER: QueueKey = QueueKey(210);
@@ -159,10 +161,50 @@ fn a_write_of_the_earlier_holder_that_is_under_way_is_none_of_the_present_holder
         let version = harness.ssd().table.volume(vid(VOLUME)).expect("it is there").entry().version;
         assert_eq!((version, harness.closed.contains(&QUEUE)), (3, true));
         let before = harness.mapped_blocks();
-        harness.advance(gnstor_base::time::Span::from_ms(100));
+        harness.advance(Span::from_ms(100));
         assert_eq!(harness.mapped_blocks(), before, "nothing comes after the entry");
         assert!(!is_late || before == 0, "the entry has another lease epoch");
     }
+}
+
+/// The daemon says which number of openings it knows. Returns the SSD's own.
+fn opening(harness: &mut Harness, known: u32) -> u32 {
+    let cid = harness.submit(DAEMON, Sqe { flags: FLAGS_SGL, ..KnownOpening(known).command() });
+    let end = harness.now + Span::from_ms(100);
+    loop {
+        if let Some(cqe) = harness.take(DAEMON, cid) {
+            assert_eq!(refusal(&cqe), None);
+            return cqe.dw0.get();
+        }
+        assert!(harness.now < end, "OPENING never completes");
+        harness.advance(Span::from_ms(1));
+    }
+}
+
+/// A limit of decision 77: the second OPENING, which lets the SSD serve, waits for no CLIENT END.
+#[test]
+fn without_voters_an_ssd_that_serves_before_it_has_heard_a_client_end_believes_the_earlier_holder() {
+    let (kept, mut harness) = Kept::new();
+    ask(&harness);
+    let named = VolumeEntry { version: 2, readers: vec![client(20)], ..entry(VOLUME) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &named)), None);
+    assert_eq!(harness.refused(DAEMON, end(20, 4)), None);
+    assert_eq!(refusal(&begin(&mut harness, OTHER, host(20, 3))), Some(Refusal::ConnectRefused));
+
+    let mut harness = kept.restart_with_dump(harness);
+    ask(&harness);
+    harness.ssd().await_opening(1);
+    connected(&mut harness, ADMIN, QUEUE, host(20, 3));
+    assert_eq!(read(&mut harness), Some(Refusal::NotServing));
+    let number = opening(&mut harness, 0);
+    assert_eq!(opening(&mut harness, number), number);
+    assert_eq!(read(&mut harness), None, "by the entry, which names the present holder");
+    // The CLIENT END comes at last.
+    assert_eq!(harness.refused(DAEMON, end(20, 4)), None);
+    let mut closed = harness.closed.clone();
+    closed.sort_unstable();
+    assert_eq!(closed, [ADMIN, QUEUE]);
+    assert_eq!(refusal(&begin(&mut harness, OTHER, host(20, 3))), Some(Refusal::ConnectRefused));
 }
 
 #[test]
