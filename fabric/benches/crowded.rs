@@ -5,8 +5,7 @@
 //! ```text
 //!   cargo bench -p gnstor-fabric --bench crowded [-- THREADS SECONDS]     28 busy threads, 10 s by default
 //! ```
-//! The thread that gives the jobs sleeps for their ends, so it waits for a core, too. Events that are due soon
-//! keep the engine from a long sleep, as those of a modelled SSD do.
+//! The thread that gives the jobs sleeps for their ends, so it waits for a core, too.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and sleeps")]
 
 use gnstor_fabric::runtime::TransportThreads;

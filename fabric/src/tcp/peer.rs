@@ -130,7 +130,7 @@ impl PeerExecutor {
             return self.wire.end(end);
         }
         for conn in self.queues.late_connects(now) {
-            tracing::warn!("queue pair {conn} of a client is closed: its Connect takes too long");
+            tracing::debug!("queue pair {conn} of a client is closed: its Connect takes too long");
             self.close(conn);
         }
     }
