@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Filters of lists of volumes and leases: `--filter WORD=VALUE`.
+//! Filters of lists of volumes, leases and SSDs: `--filter WORD=VALUE`.
 
 use libgnstor::{LeaseInfo, Rights, VolumeInfo};
 
@@ -27,6 +27,41 @@ pub enum LeaseFilter {
     Principal(String),
     /// The client may read, or may write.
     Rights(Rights),
+}
+
+/// A condition on an SSD.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SsdFilter {
+    /// Its state matches a pattern of `*` (any text) and `?` (any character).
+    State(String),
+    /// It is on this node.
+    Node(u32),
+    /// It is in this rack.
+    Rack(u32),
+}
+
+/// Reads the `WORD=VALUE` of a list of SSDs.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub(crate) fn parse_ssd_filter(text: &str) -> Result<SsdFilter, String> {
+    match split(text, "state=filling")? {
+        ("state", value) => Ok(SsdFilter::State(value.into())),
+        ("node", value) => Ok(SsdFilter::Node(number("node", value)?)),
+        ("rack", value) => Ok(SsdFilter::Rack(number("rack", value)?)),
+        (word, _) => Err(format!("'{word}' is not a word of a filter; use state, node or rack")),
+    }
+}
+
+impl SsdFilter {
+    /// An SSD with these fulfils it.
+    pub(crate) fn matches(&self, state: &str, node: u32, rack: u32) -> bool {
+        match self {
+            Self::State(pattern) => glob(pattern.as_bytes(), state.as_bytes()),
+            Self::Node(number) => node == *number,
+            Self::Rack(number) => rack == *number,
+        }
+    }
 }
 
 /// The word and the value of `WORD=VALUE`.
@@ -150,6 +185,8 @@ mod tests {
         assert_eq!(parse("writer=none"), Ok(Filter::Writer(None)));
         assert!(["name", "size=1", "replicas=two", "writer="].iter().all(|wrong| parse(wrong).is_err()));
         assert_eq!(parse_lease("rights=write"), Ok(LeaseFilter::Rights(Rights::Write)));
+        assert_eq!(parse_ssd_filter("rack=2"), Ok(SsdFilter::Rack(2)));
+        assert!(["state", "node=b", "ssd=1"].iter().all(|wrong| parse_ssd_filter(wrong).is_err()));
         let wrong = ["volume", "name=v", "client=two", "rights=all"];
         assert!(wrong.iter().all(|wrong| parse_lease(wrong).is_err()));
     }

@@ -3,7 +3,7 @@
 
 use crate::args::{AddSsd, ArrayArgs, FleetArgs, FleetCommand};
 use crate::fleet::{self, call};
-use crate::fleet_show::{health, print, to_json};
+use crate::fleet_show::{chosen, health, print, to_json};
 use gnstor_console::{CliError, out, outln, print_json, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -32,12 +32,13 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// [`CliError`] with the daemon's sentence.
 pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
     match &args.command {
-        FleetCommand::Show(array) => {
+        FleetCommand::Show { ssds, array } => {
             let fleet = ask(array)?;
+            let shown = chosen(&fleet.ssds, ssds);
             if array.json {
-                print_json(&to_json(&fleet))
+                print_json(&to_json(&fleet, &shown))
             } else {
-                print(&fleet)
+                print(&fleet, &shown)
             }
             return Ok(health(&fleet).exit_code());
         }
@@ -253,12 +254,13 @@ fn watch(array: &ArrayArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
     let (mut last, mut trouble) = (Value::Null, String::new());
     // A reader that has gone ends the command, too.
     while !interrupted.load(Ordering::Acquire) && out::failure().is_none() {
-        let now = to_json(&fleet);
+        let all: Vec<&FleetSsd> = fleet.ssds.iter().collect();
+        let now = to_json(&fleet, &all);
         if redraws {
             gnstor_console::out!("{CLEAR}");
-            print(&fleet);
+            print(&fleet, &all);
         } else if differs(&last, &now) {
-            if array.json { outln!("{now}") } else { print(&fleet) }
+            if array.json { outln!("{now}") } else { print(&fleet, &all) }
         }
         last = now;
         match wait(array, &fleet, interrupted).and_then(|()| ask(array)) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The output of `gnstor fleet show`, and the health of the array.
 
+mod chosen;
+
+pub(crate) use chosen::chosen;
 use gnstor_console::{human_bytes, outln, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::{FleetSsd, MapChange, ShowResponse, SsdFill, SsdState};
@@ -227,8 +230,8 @@ fn change_line(change: &MapChange) -> String {
     format!("last loss: epoch {} took places from SSD {}; {waited}", change.epoch, list(deprived()))
 }
 
-/// Prints the fleet.
-pub(crate) fn print(fleet: &ShowResponse) {
+/// Prints the fleet, and these SSDs of it.
+pub(crate) fn print(fleet: &ShowResponse, ssds: &[&FleetSsd]) {
     let health = health(fleet);
     let id: String = fleet.array_id.iter().take(3).map(|byte| format!("{byte:02x}")).collect();
     let voters = list(fleet.voters.iter().copied());
@@ -260,7 +263,7 @@ pub(crate) fn print(fleet: &ShowResponse) {
         outln!("{} volumes are being settled: their copies are made the same", fleet.settling_volumes);
     }
     outln!("{:<4} {:<8} {:<10} {:<22} {:>8}  NOTE", "SSD", "STATE", "NODE/RACK", "FILL", "COPIES");
-    for ssd in &fleet.ssds {
+    for ssd in ssds {
         let domain = format!("{}/{}", ssd.node, ssd.rack);
         let fill = ssd.fill.as_ref().filter(|_| ssd.filling > 0).map_or("-".into(), fill);
         let (copies, note) = (grouped(ssd.serving), note(fleet, ssd));
@@ -269,8 +272,8 @@ pub(crate) fn print(fleet: &ShowResponse) {
     }
 }
 
-/// The fleet for programs.
-pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
+/// The fleet for programs, with these SSDs of it.
+pub(crate) fn to_json(fleet: &ShowResponse, ssds: &[&FleetSsd]) -> Value {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let health = health(fleet);
     let ssd = |ssd: &FleetSsd| {
@@ -304,7 +307,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
         "next_waits_for": (!fleet.next_waits_for.is_empty()).then_some(&fleet.next_waits_for),
         "settling_volumes": fleet.settling_volumes, "fills_paused": fleet.fills_paused,
         "changes": fleet.changes.iter().map(change).collect::<Vec<_>>(),
-        "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
+        "ssds": ssds.iter().copied().map(ssd).collect::<Vec<_>>(),
     })
 }
 

@@ -72,7 +72,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, Box<Refus
 pub fn usage_code(cli: &Cli) -> u8 {
     let reports = match &cli.command {
         Command::Status(_) => true,
-        Command::Fleet(args) => matches!(args.command, FleetCommand::Show(_) | FleetCommand::Watch(_)),
+        Command::Fleet(args) => matches!(args.command, FleetCommand::Show { .. } | FleetCommand::Watch(_)),
         Command::Scrub(args) => matches!(args.command, ScrubCommand::Status(_)),
         Command::Rebuild(args) => matches!(args.command, RebuildCommand::Status(_)),
         _ => false,

@@ -2,7 +2,8 @@
 //! Words of `gnstor fleet`.
 
 use super::ArrayArgs;
-use clap::{Args, Subcommand};
+use crate::filter::SsdFilter;
+use clap::{Args, Subcommand, ValueEnum};
 use gnstor_console::words::{parse_address, parse_ssd, whole};
 
 /// `gnstor fleet`.
@@ -13,17 +14,55 @@ pub struct FleetArgs {
     pub command: FleetCommand,
 }
 
+/// Which SSDs a list shows, and in which order.
+#[derive(Clone, Debug, Args)]
+pub struct ChosenSsds {
+    /// Order of the SSDs
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = SsdSortKey::Ssd)]
+    pub sort: SsdSortKey,
+    /// Reverse the order
+    #[arg(long)]
+    pub reverse: bool,
+    /// Show only SSDs that match: state=PATTERN (with * and ?), node=NUMBER, rack=NUMBER. Repeatable: an SSD
+    /// must match all
+    #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse_ssd_filter)]
+    pub filters: Vec<SsdFilter>,
+}
+
+/// What a list of SSDs is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SsdSortKey {
+    /// Number of the SSD
+    Ssd,
+    /// Its state
+    State,
+    /// Its node, then its rack
+    Node,
+    /// What is left of its fill; an SSD that does not fill has nothing left
+    Fill,
+    /// Number of groups of which it serves a copy
+    Copies,
+}
+
 /// `gnstor fleet ...`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
     /// Show the SSDs, how many copies are left, and changes in progress
     #[command(after_help = concat!(
-        "Examples:\n  gnstor fleet show\n  gnstor fleet show --json | jq -r .state\n\n",
+        "Examples:\n  gnstor fleet show\n  gnstor fleet show --filter state=filling --sort fill\n",
+        "  gnstor fleet show --json | jq -r .state\n\n",
         "Exit codes: 0 healthy; 1 the daemon did not answer; 2 degraded: some blocks have fewer copies than ",
         "they should, or an SSD is down; 3 some blocks cannot be read or written; 64 the command line was not ",
         "understood.",
     ))]
-    Show(ArrayArgs),
+    Show {
+        /// The SSDs to show.
+        #[command(flatten)]
+        ssds: ChosenSsds,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Keep showing the fleet: redraw it on a terminal, else print it again at each change
     #[command(after_help = concat!(
         "Examples:\n  gnstor fleet watch\n  gnstor fleet watch --json\n\n",
