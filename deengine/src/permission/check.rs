@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The check of a command that arrives: rights, serving lease, map epoch and place ([`Rules::check`]). The write
-//! lease is checked in `volume.rs`. The rules are the volumes' entries and the fleet map. Commands do not change
-//! them, so the workers of an SSD share one copy and read it without a lock. A change makes a new copy
-//! ([`crate::workers::WorkerSet`]). The caller passes the end of the serving lease, which changes often.
+//! The check of a command that arrives: rights, serving lease, map epoch and place ([`Rules::check`]). The
+//! write lease is checked in `volume.rs`. The rules are the volumes' entries and the fleet map. Commands do
+//! not change them, so the workers of an SSD share one copy and read it without a lock. A change makes a new
+//! copy ([`crate::workers::WorkerSet`]). The caller passes the end of the serving lease, which changes often.
 
 use super::Authorized;
 use super::volume::VolumeRules;
