@@ -72,7 +72,9 @@ impl Rpc {
             let tried = Self::connect_for(endpoint, credentials, LIMITS).and_then(|rpc| {
                 let mut fleet = rpc.fleet();
                 let call = fleet.register(grpc::RegisterRequest { name: name.into() });
-                let answer = rpc.runtime.block_on(call);
+                let question = LIMITS.question;
+                let answer = rpc.runtime.block_on(async { tokio::time::timeout(question, call).await });
+                let answer = answer.map_err(|_| rpc.silent(REGISTRATION, question))?;
                 let answer = answer.map_err(|status| rpc.failed(REGISTRATION, status))?;
                 Ok((rpc, answer.into_inner()))
             });
