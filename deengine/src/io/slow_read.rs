@@ -5,8 +5,8 @@
 //!   send_parts --> fetch of each block --> in memory --------------------> push --> end_push --> the last:
 //!                                     `--> loading --> take_loads -------> push ---^             end_read
 //! ```
-//! The blocks are sent one by one. A read that kept the frames of all its loaded blocks until the last one
-//! comes could keep another read from ever having all of its own.
+//! The blocks are sent one by one, and give back their frames. Two reads that kept theirs until the last
+//! block comes could wait for each other.
 
 use super::judged::Found;
 use super::read::Read;
@@ -143,8 +143,8 @@ impl Worker {
         self.end_part(now, part.read, refusal_of(outcome));
     }
 
-    /// A block has been sent, or cannot be. The last one ends the read. The serving lease may have ended while
-    /// the medium loaded (protocol rule 2).
+    /// A block has been sent, or cannot be. The last one ends the read. The serving lease may have ended
+    /// meanwhile (protocol rule 2).
     fn end_part(&mut self, now: Time, id: u32, failure: Option<Refusal>) {
         let Some(read) = self.reads.slots.get_mut(id) else { return };
         let done_at = read.done_at();

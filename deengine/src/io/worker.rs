@@ -8,11 +8,11 @@
 //!                       +- everything else ------> Ssd      one lock
 //!                       <------- notes ----------- effects for the queues of this worker
 //! ```
-//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A
-//! worker carries them out alone: it judges by its copy of the rules, and counts the command in flight
-//! where fences look ([`crate::workers`]). What the rules do not plainly allow, and every other command,
-//! it asks of the [`Ssd`] under its lock. So every rule is written once, and the worker's own path only
-//! ever says yes.
+//! Most commands are reads ([`super::read`]) and plain writes ([`super::write`]). A worker carries them out
+//! alone: it judges by its copy of the rules, and counts the command in flight where fences look
+//! ([`crate::workers`]). What the rules do not plainly allow, and every other command, it asks of the [`Ssd`]
+//! under its lock. So every rule is written once, and the worker's own path only ever says yes. The `Ssd`
+//! hands a read back that it has allowed.
 
 use super::dispatch::{Backlog, is_plain};
 use super::effects::Outbox;

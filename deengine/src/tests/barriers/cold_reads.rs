@@ -38,7 +38,8 @@ fn reads_beside_the_lock(harness: &mut Harness, blocks: u32) -> Option<u16> {
                         continue;
                     }
                 };
-                return drop(ended.send(status));
+                _ = ended.send(status);
+                return;
             }
         });
         let status = end.recv_timeout(Duration::from_secs(10)).ok();
@@ -144,4 +145,23 @@ fn a_read_of_a_closed_queue_gives_back_the_frames_of_its_loads() {
         let ended = stats.permits_spent + stats.permits_forfeited;
         assert_eq!((stats.permits_forfeited, stats.permits_issued), (1, ended));
     }
+}
+
+#[test]
+fn two_workers_and_the_firmware_take_their_own_loads() {
+    let (mut harness, _folder) = with_cold_blocks();
+    harness.poke(READER, 0, &block(4));
+    let sqe = harness.io(io::COMPARE, READER, 3, 1);
+    let compare = harness.submit(READER, sqe);
+    let reads = [WRITER, READER].map(|key| {
+        let sqe = harness.io(io::READ, key, 0, 16);
+        (key, harness.submit(key, sqe))
+    });
+    assert!(harness.completions.is_empty(), "all of them wait for the file");
+    assert_eq!(ends(&mut harness, READER, compare), None);
+    for (key, cid) in reads {
+        assert_eq!(ends(&mut harness, key, cid), None);
+        (0..16).for_each(|nth| assert_eq!(harness.peek(key, nth), block(nth as u64 + 1)));
+    }
+    assert_eq!(harness.in_flight(), 0);
 }
