@@ -4,8 +4,8 @@
 //! in advance. With the feature `unchecked-for-benchmarks` it measures one worker with the access check and
 //! without. Then it measures several workers of one SSD, and as many SSDs with one worker each, which shows
 //! what the machine allows. It does the same for writes: of blocks never written, and at random over a full
-//! SSD. There collection and its copies are part of the figure. Another table has the reads that the SSD
-//! carries out under its lock.
+//! SSD. There collection and its copies are part of the figure. Another table has the reads of a host
+//! that is told of blocks without content (DULBE).
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -182,9 +182,8 @@ fn ssd(workers: usize) -> Vec<Worker> {
     workers
 }
 
-/// From now on the SSD carries out all reads itself, under its lock. The host asks to be told of blocks
-/// without content.
-fn behind_the_lock(workers: &mut [Worker]) {
+/// The host asks to be told of blocks without content.
+fn tell_of_unwritten(workers: &mut [Worker]) {
     let regions = workers[0].regions();
     // Error Recovery with DULBE.
     let (feature, value) = (0x05.into(), (1 << 16).into());
@@ -321,18 +320,18 @@ fn read_tables(seconds: f64, counts: &[usize]) {
     }
 }
 
-/// Reads that workers carry out alone, beside reads that the SSD carries out under its lock.
+/// Reads of a host, beside reads of a host that is told of blocks without content.
 fn path_table(seconds: f64, counts: &[usize]) {
-    println!("\nreads   workers   by workers alone, M/s   under the SSD's lock, M/s   times");
+    println!("\nreads   workers   one SSD, M/s   with DULBE, M/s   times");
     for &count in counts {
-        let (mut free, mut behind) = (ssd(count), ssd(count));
-        behind_the_lock(&mut behind);
-        let (mut alone, mut locked) = (0.0f64, 0.0f64);
+        let (mut plain, mut told) = (ssd(count), ssd(count));
+        tell_of_unwritten(&mut told);
+        let (mut without, mut with) = (0.0f64, 0.0f64);
         for _ in 0..ROUNDS {
-            alone = alone.max(rate(&mut free.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
-            locked = locked.max(rate(&mut behind.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+            without = without.max(rate(&mut plain.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
+            with = with.max(rate(&mut told.iter_mut().collect::<Vec<_>>(), seconds / 2.0));
         }
-        println!("        {count:>7}   {alone:>21.3}   {locked:>25.3}   {:>5.2}", locked / alone);
+        println!("        {count:>7}   {without:>12.3}   {with:>15.3}   {:>5.2}", with / without);
     }
 }
 

@@ -222,13 +222,12 @@ impl Ssd {
         self.commands.has_room(1 << MDTS)
     }
 
-    pub(crate) fn push(&mut self, id: u32, push: Push) {
-        let Push { kind, remote, local, sum } = push;
+    pub(crate) fn push(&mut self, id: u32, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.begin_transfer(local.bytes);
-        let queue = command.queue();
+        let (queue, kind, role) = (command.queue(), TransferKind::Other, PushRole::Alone);
         let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
-        self.commands.emit(Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone });
+        self.commands.emit(Effect::Push { transfer, queue, remote, local, sum: None, role });
     }
 
     pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
@@ -263,7 +262,6 @@ impl Ssd {
         };
         let command = Accepted { now, at: done_at, permit };
         match work {
-            Work::Read(request) => self.finish_read(command, failure, pushed_bytes, request),
             Work::Write(end) => {
                 self.commands.end_data_of(&end.request);
                 self.finish_write(command, failure, end);
@@ -352,15 +350,6 @@ impl Ssd {
         }
         self.commands.keep_list(blocks);
     }
-}
-
-/// A transfer to the host.
-pub(crate) struct Push {
-    pub(crate) kind: TransferKind,
-    pub(crate) remote: Remote,
-    pub(crate) local: LocalRef,
-    /// Block sum of the data, where it has one.
-    pub(crate) sum: Option<u32>,
 }
 
 /// The outcome of a command's transfers.

@@ -6,7 +6,7 @@ use crate::admin::events::MAX_EVENTS;
 use crate::commands::scratch::{Buffer, LARGE_BYTES};
 use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::commands::{CompletionPermit, Delivered, Fetched};
-use crate::controller::{Push, Ssd};
+use crate::controller::Ssd;
 use crate::hosts::MAX_QUEUE_ENTRIES;
 use crate::hosts::events::NOTICES;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
@@ -83,7 +83,7 @@ impl Ssd {
         self.commands.scratch().fill(&buffer, data);
         let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, at, Work::Answer { dw0, buffer });
-        self.push(id, Push { kind: TransferKind::Other, remote, local, sum: None });
+        self.push(id, remote, local);
     }
 
     /// Fetches the command's data from its host.

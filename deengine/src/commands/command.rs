@@ -9,7 +9,6 @@ use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_flash::{Ppa, Ticket};
 use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::{ConnectFields, Identity};
 use gnstor_proto::nvme::Sqe;
@@ -160,8 +159,6 @@ pub(crate) struct Accepted {
 /// The next step of a command when its transfers have ended.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Completes.
-    Read(Authorized<Request>),
     /// Maps the new blocks.
     Write(WriteEnd),
     /// Waits for frames to receive its data.
@@ -213,8 +210,7 @@ impl Work {
             | Self::Entry { buffer, .. }
             | Self::Map { buffer, .. } => Some(buffer),
             Self::Orphan { buffer, .. } => buffer.as_ref(),
-            Self::Read(_)
-            | Self::Write(_)
+            Self::Write(_)
             | Self::Starved(_)
             | Self::Stalled(_)
             | Self::Trim(_)
@@ -243,13 +239,9 @@ pub(crate) struct Transfer {
 /// The data that a transfer moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransferKind {
-    /// This pinned page to the host.
-    FromPage(Ppa),
-    /// This pinned page, which has been loaded, to the host.
-    FromLoad(Ppa, Ticket),
     /// The host's data to the page of this block of the command.
     ToBlock(u32),
-    /// Zeros to the host, or anything from or to a scratch buffer.
+    /// Anything from or to a scratch buffer.
     Other,
 }
 

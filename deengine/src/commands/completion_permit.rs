@@ -29,7 +29,7 @@ impl CompletionPermit {
         self.cid
     }
 
-    /// Gives the permit up for a completion on this queue with this command id.
+    /// Gives the permit up for a completion on this queue with this command id, or for a worker's permit.
     pub(crate) fn spend(mut self) -> (QueueKey, u16) {
         self.is_spent = true;
         (self.queue, self.cid)

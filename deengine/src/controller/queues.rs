@@ -42,21 +42,11 @@ impl Ssd {
             self.smart.count_unknown_transfer();
             return;
         };
-        match kind {
-            TransferKind::FromPage(page) => self.ftl.unpin(page),
-            TransferKind::FromLoad(page, ticket) => {
-                self.ftl.release(ticket);
-                self.ftl.unpin(page);
-            }
-            TransferKind::ToBlock(_) | TransferKind::Other => {}
-        }
         let Some(command) = self.commands.get_mut(id) else { return };
-        let refusal = match (kind, outcome) {
+        let refusal = match outcome {
             // The data changed on its way to the SSD, so the stored data is intact.
-            (TransferKind::ToBlock(_) | TransferKind::Other, Outcome::BadChecksum) => {
-                Some(Refusal::TransferError)
-            }
-            (_, outcome) => refusal_of(outcome),
+            Outcome::BadChecksum => Some(Refusal::TransferError),
+            outcome => refusal_of(outcome),
         };
         match refusal {
             Some(refusal) => command.fail(refusal.into()),

@@ -60,8 +60,10 @@ impl Hasher for KeyHasher {
 pub(crate) struct QueueState {
     /// Entries in use.
     pub(crate) size: u16,
-    /// The host of an I/O queue, unless it wants to be told of blocks without content.
+    /// The host of an I/O queue.
     pub(crate) reader: Option<Identity>,
+    /// The host has asked to be told of blocks without content (DULBE).
+    pub(crate) tells_unwritten: bool,
     /// Where its commands pend.
     pub(crate) standing: Standing,
 }
@@ -116,12 +118,14 @@ impl Hosts {
 
     pub(crate) fn state(&self, key: QueueKey) -> Option<QueueState> {
         let queue = self.queues.get(&key)?;
-        let mut state = QueueState { size: queue.size, reader: None, standing: Standing::Unconnected };
+        let (reader, tells_unwritten, standing) = (None, false, Standing::Unconnected);
+        let mut state = QueueState { size: queue.size, reader, tells_unwritten, standing };
         match queue.role {
             Role::Unproven(_) | Role::Admin(_) => state.standing = Standing::Admin,
             Role::Io(controller, identity) => {
                 let host = self.host(controller)?;
-                state.reader = (!host.features.tells_unwritten).then_some(identity);
+                state.reader = Some(identity);
+                state.tells_unwritten = host.features.tells_unwritten;
                 let (class, arbiter) = (queue.class, Arc::clone(&host.arbiter));
                 state.standing = Standing::Io { identity, class, arbiter };
             }

@@ -15,9 +15,10 @@ use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
 use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::state::{Commands, Load, LoadFor};
+use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
+use gnstor_base::controller::QueueKey;
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::Time;
 use gnstor_flash::{Fetch, Ppa};
@@ -36,6 +37,10 @@ impl Ssd {
     ) {
         let first = *request.get();
         let vid = first.address.vid.get();
+        if self.refuses_unwritten(permit.queue(), &request) {
+            self.table.leave(request);
+            return self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
+        }
         let Some(buffer) = self.scratch_for(accepted, permit.queue(), first.blocks << BLOCK_SHIFT) else {
             self.table.leave(request);
             return self.refuse(permit, vid, Refusal::NotReady.into(), accepted);
@@ -43,6 +48,20 @@ impl Ssd {
         let local = self.commands.scratch.local(&buffer);
         let id = self.start(permit, vid, accepted, Work::Compare { request, buffer, has_data: false });
         self.pull(id, TransferKind::Other, first.remote, local);
+    }
+
+    /// Whether a block is unwritten and the host has asked for a refusal then (DULBE).
+    fn refuses_unwritten(&self, queue: QueueKey, request: &Authorized<Request>) -> bool {
+        let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
+        let address = request.get().address;
+        self.hosts.tells_unwritten(queue)
+            && (0..request.get().blocks).any(|index| {
+                let extent = self.ftl().extent(address.vid, request.generation(), address.vba + index);
+                if let Extent::Page(page, _) = extent {
+                    self.ftl().unpin(page);
+                }
+                is_unwritten(extent)
+            })
     }
 
     /// The host's data is in the buffer, or its transfer has failed.
@@ -94,22 +113,17 @@ impl Ssd {
     fn compare_blocks(&mut self, command: Accepted, request: Authorized<Request>, buffer: Buffer) {
         let Accepted { now, at: start, permit } = command;
         let (address, generation) = (request.get().address, request.generation());
-        let mut extents = std::mem::take(&mut self.commands.lists.extents);
-        extents.clear();
-        extents.extend(
-            (0..request.get().blocks)
-                .map(|index| self.ftl().extent(address.vid, generation, address.vba + index)),
-        );
-        self.commands.lists.touched.clear();
-        let mut zeros = 0;
+        let find = |index| self.ftl().extent(address.vid, generation, address.vba + index);
+        let extents: Vec<Extent> = (0..request.get().blocks).map(find).collect();
+        let (mut pages, mut zeros) = (Vec::new(), 0);
         for extent in &extents {
             match *extent {
-                Extent::Page(page, _) => self.commands.lists.touched.push(page),
+                Extent::Page(page, _) => pages.push(page),
                 Extent::Unmapped | Extent::StaleGeneration => zeros += 1,
                 Extent::WrongKey => {}
             }
         }
-        let done = self.ftl().read_time(start, &self.commands.lists.touched, zeros);
+        let done = self.ftl().read_time(start, &pages, zeros);
         // The host has sent its data. A wait of the SSD itself must not end the host's queue.
         self.commands.scratch.arrived(&buffer);
         let id =
@@ -123,7 +137,6 @@ impl Ssd {
                 Extent::WrongKey => self.fail(id, Refusal::WrongKey),
             }
         }
-        self.commands.lists.extents = extents;
         if self.commands.get_mut(id).is_some_and(|command| command.is_idle()) {
             self.finish(now, id);
         }
@@ -133,7 +146,7 @@ impl Ssd {
         match self.ftl().fetch(page) {
             Fetch::Here(local) => self.compare_stored(id, index, local, sum),
             Fetch::Loading(ticket) => {
-                return self.load(id, ticket, Load { command: id, page, sum, to: LoadFor::Compare(index) });
+                return self.load(id, ticket, Load { command: id, page, sum, index });
             }
             Fetch::Unreadable => self.fail(id, Refusal::Unreadable),
         }

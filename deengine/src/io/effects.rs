@@ -42,6 +42,7 @@ impl Worker {
                         return Some(effect);
                     }
                 }
+                Some(Note::Read(grant)) => self.begin_granted(self.now, *grant),
                 Some(Note::CloseOlder(slot)) => self.close_older(slot),
                 Some(Note::TakeBack { queue, cid, command }) => self.take_back(queue, cid, command),
                 None => return self.pop_own(),
@@ -66,14 +67,10 @@ impl Worker {
                 return Some(effect);
             }
             // The queue went before the engine took the effect.
-            if let Effect::Pull { transfer, .. } = effect {
-                self.end_pull(self.now, transfer, Outcome::ConnectionLost);
-                continue;
-            }
-            if let Effect::Push { transfer, role: PushRole::Last(_), .. } = effect
-                && let Some(read) = self.reads.end(transfer)
+            if let Effect::Pull { transfer, .. }
+            | Effect::Push { transfer, role: PushRole::Last(_) | PushRole::Alone, .. } = effect
             {
-                self.end_read(self.now, read, Outcome::ConnectionLost);
+                self.transferred(self.now, transfer, Outcome::ConnectionLost);
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::controller::Ssd;
 use crate::hosts::{Queue, Role};
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
+use crate::workers::Grant;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics;
@@ -88,12 +89,12 @@ impl Ssd {
     pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
         let Accepted { now, at: accepted, permit } = command;
         match request.get().verb {
-            Verb::Read | Verb::Compare if self.refuses_unwritten(permit.queue(), &request) => {
-                let vid = request.get().address.vid.get();
-                self.leave(now, request);
-                self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
+            // The worker of its queue looks for the blocks.
+            Verb::Read => {
+                let (queue, cid) = permit.spend();
+                self.smart_mut().count_granted();
+                self.commands.grant(Grant { queue, cid, at: accepted, request: request.grant() });
             }
-            Verb::Read => self.begin_read(Accepted { now, at: accepted, permit }, request),
             Verb::Write => self.begin_write(Accepted { now, at: accepted, permit }, identity, request),
             Verb::Compare => self.begin_compare(accepted, permit, request),
             Verb::Trim => self.trim(Accepted { now, at: accepted, permit }, vec![request]),

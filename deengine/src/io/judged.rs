@@ -6,7 +6,6 @@ use super::worker::Worker;
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::Ppa;
-use gnstor_proto::status::Refusal;
 
 /// The judged commands of a worker, until they are booked with the model.
 #[derive(Debug, Default)]
@@ -75,13 +74,7 @@ impl Worker {
         for Judged { what, .. } in judged.drain(..) {
             match what {
                 What::Write(id) => self.go_on(id),
-                // The response needs no second check of the rules: the data was current while the lease ran
-                // (protocol rule 2).
-                What::Read(read) if self.serves(read.done_at().max(now)) => self.send(read, &mut blocks),
-                What::Read(read) => {
-                    blocks.by_ref().take(read.blocks()).for_each(drop);
-                    self.refuse_read(now, read, Refusal::NotServing);
-                }
+                What::Read(read) => self.send(now, read, &mut blocks),
             }
         }
         drop(blocks);

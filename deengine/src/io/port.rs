@@ -21,6 +21,8 @@ pub(super) struct Port {
     pub(super) key: QueueKey,
     /// Identity of the host whose reads and writes the worker may execute alone.
     pub(super) reader: Option<Identity>,
+    /// A read of a block without content is refused (DULBE).
+    pub(super) tells_unwritten: bool,
     /// Where the queue's commands pend.
     pub(super) standing: Standing,
     /// Commands that pend, and when they arrived.
@@ -41,6 +43,7 @@ impl Port {
     /// Takes over the firmware's state of the queue. Returns counters to watch when the host becomes known.
     pub(super) fn refresh(&mut self, state: QueueState) -> Option<(Identity, Arc<QueueCounters>)> {
         (self.reader, self.standing, self.size) = (state.reader, state.standing, state.size.into());
+        self.tells_unwritten = state.tells_unwritten;
         self.head %= self.size;
         let identity =
             self.reader.filter(|_| !std::mem::replace(&mut self.is_watched, self.reader.is_some()))?;
@@ -122,6 +125,7 @@ impl Ports {
             name: queue_name(self.worker, *age, short),
             key,
             reader: None,
+            tells_unwritten: false,
             standing: Standing::Unconnected,
             waiting: VecDeque::new(),
             listed: None,

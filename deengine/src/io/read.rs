@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads. A worker alone serves blocks in memory and unmapped blocks, with one slot, one answer and no lock.
-//! The firmware serves all other reads.
+//! Reads. A worker serves them without a lock: it finds the blocks, and sends them with the response in one
+//! answer. If a block is not in memory, [`super::slow_read`] sends the blocks.
+//!
+//! ```text
+//!   judge_read ----> find_all --> book --> send --> one answer ---------------------> end_read
+//!     | not plainly allowed        ^         `----> send_parts, of blocks to be loaded ---^
+//!     `--> Ssd --> refused         |
+//!           `----> begin_granted --'   allowed after all, or charged to a rate limit
+//! ```
 
 use super::judged::Found;
+use super::slow_read::{Parts, SlowReads};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
 use crate::commands::OK;
-use crate::controller::refusal_of;
 use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
-use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
+use crate::workers::Grant;
+use gnstor_base::controller::{Effect, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::time::Time;
 use gnstor_flash::Ppa;
 use gnstor_ftl::{Batch, Extent};
+use gnstor_proto::checksum::block_sum;
 use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
 use gnstor_proto::status::Refusal;
+use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 
 /// A read under way.
 #[derive(Debug)]
@@ -37,6 +47,8 @@ pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 enum Pages {
     One(Option<Ppa>),
     Many(Box<[Ppa]>),
+    /// The read has a block that is not in memory, or that a fault may meet.
+    Parts(Box<Parts>),
 }
 
 impl Pages {
@@ -44,12 +56,26 @@ impl Pages {
         match self {
             Self::One(page) => page.as_slice(),
             Self::Many(pages) => pages,
+            Self::Parts(parts) => parts.pages(),
         }
     }
 }
 
 impl Read {
-    pub(super) fn blocks(&self) -> usize {
+    /// The command; `None` once its queue is gone.
+    pub(super) fn command(&self) -> Option<&(CompletionPermit, Authorized<Request>)> {
+        self.command.as_ref()
+    }
+
+    /// The blocks that are sent one by one.
+    pub(super) fn parts(&mut self) -> Option<&mut Parts> {
+        match &mut self.pages {
+            Pages::Parts(parts) => Some(parts),
+            Pages::One(_) | Pages::Many(_) => None,
+        }
+    }
+
+    fn blocks(&self) -> usize {
         self.pages.as_slice().len() + self.unmapped as usize
     }
 
@@ -74,15 +100,23 @@ impl Read {
 /// The reads of one worker.
 #[derive(Debug)]
 pub(super) struct Reads {
-    slots: Slab<Read>,
+    pub(super) slots: Slab<Read>,
+    pub(super) slow: SlowReads,
     /// Sum of a block of zeros.
     zero_sum: u32,
     batch: Batch,
 }
 
 impl Reads {
-    pub(super) fn new(zero_sum: u32) -> Self {
-        Self { slots: Slab::marked(), zero_sum, batch: Batch::default() }
+    pub(super) fn new() -> Self {
+        let zero_sum = block_sum(&[0; BLOCK_BYTES as usize]);
+        Self { slots: Slab::marked(), slow: SlowReads::default(), zero_sum, batch: Batch::default() }
+    }
+
+    /// When to ask the medium for loaded pages.
+    #[inline]
+    pub(super) fn wants(&self) -> Time {
+        self.slow.at()
     }
 
     /// Ends the transfers of a read. `None`: no read has this number.
@@ -107,7 +141,7 @@ impl Worker {
         submission: Submission<'_>,
     ) -> bool {
         let workers = self.shared.workers();
-        if !self.shared.ftl().is_in_memory() || self.rules.is_recovering() {
+        if self.rules.is_recovering() {
             return false;
         }
         let Ok(request) = Request::parse(&submission) else { return false };
@@ -124,7 +158,7 @@ impl Worker {
             return false;
         }
         let slot = request.slot();
-        let Some((pages, unmapped)) = self.find_all(&request) else {
+        let Ok((pages, unmapped)) = self.find_all(queue, &request) else {
             self.state().in_flight(slot).leave(true);
             return false;
         };
@@ -151,42 +185,76 @@ impl Worker {
     }
 
     /// Finds the data of all blocks and appends it to `found`. Returns their pages, and the number of
-    /// unmapped ones. `None` if a block cannot be read on this path.
+    /// unmapped ones. Otherwise the reason to refuse the read.
     #[inline]
-    fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
+    fn find_all(&mut self, queue: QueueKey, request: &Authorized<Request>) -> Result<(Pages, u32), Refusal> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
-        let mut all = self.judged.take_found();
+        let (mut all, mut is_slow) = (self.judged.take_found(), false);
         let before = all.len();
-        all.extend((0..blocks).map_while(|index| self.find(request, first + index)));
+        all.extend((0..blocks).map_while(|index| self.find(request, first + index, &mut is_slow)));
         let found = &all[before..];
         let mapped = || found.iter().filter_map(|(page, ..)| *page);
+        let unmapped = blocks - u32::try_from(mapped().count()).expect("blocks of a command");
         let pages = if found.len() != blocks as usize {
-            mapped().for_each(|page| self.shared.ftl().unpin(page));
-            None
+            Err(Refusal::WrongKey)
+        } else if unmapped > 0 && self.ports.look_at(queue).is_some_and(|port| port.tells_unwritten) {
+            Err(Refusal::Deallocated)
+        } else if is_slow {
+            self.reads.slow.parts_of(mapped().collect(), blocks).map(Pages::Parts)
         } else if blocks == 1 {
-            let page = mapped().next();
-            Some((Pages::One(page), u32::from(page.is_none())))
+            Ok(Pages::One(mapped().next()))
         } else {
-            let pages: Box<[Ppa]> = mapped().collect();
-            let unmapped = blocks - u32::try_from(pages.len()).expect("blocks of a command");
-            Some((Pages::Many(pages), unmapped))
+            Ok(Pages::Many(mapped().collect()))
         };
-        if pages.is_none() {
+        let pages = pages.map(|pages| (pages, unmapped));
+        if pages.is_err() {
+            mapped().for_each(|page| self.shared.ftl().unpin(page));
             all.truncate(before);
         }
         self.judged.keep_found(all);
         pages
     }
 
-    /// Sends the blocks and the response.
+    /// Carries out a read that the firmware has allowed. The modelled firmware has taken it.
+    pub(super) fn begin_granted(&mut self, now: Time, grant: Grant) {
+        let Grant { queue, cid, at, request } = grant;
+        self.state().entered();
+        if self.ports.get(queue).is_none() {
+            self.state().forfeit();
+            self.state().left();
+            return self.leave(now, &request);
+        }
+        let has_room = self.reads.slots.has_room(1);
+        let found = if has_room { self.find_all(queue, &request) } else { Err(Refusal::NotReady) };
+        let command = Some((CompletionPermit::issue(queue, cid), request));
+        let (pages, unmapped) = match found {
+            Ok(found) => found,
+            Err(refusal) => {
+                let read = Read { command, pages: Pages::One(None), done_at: at, unmapped: 0 };
+                return self.refuse_read(now, read, refusal);
+            }
+        };
+        let done_at = self.shared.ftl().read_time(at, pages.as_slice(), unmapped);
+        let mut found = self.judged.take_found();
+        self.send(now, Read { command, pages, done_at, unmapped }, &mut found.drain(..));
+        self.judged.keep_found(found);
+    }
+
+    /// Sends the blocks and the response. The response needs no second check of the rules: the data was
+    /// current while the lease ran (protocol rule 2).
     #[inline]
-    pub(super) fn send(&mut self, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+    pub(super) fn send(&mut self, now: Time, read: Read, blocks: &mut impl Iterator<Item = Found>) {
+        if !self.serves(read.done_at.max(now)) {
+            blocks.by_ref().take(read.blocks()).for_each(drop);
+            return self.refuse_read(now, read, Refusal::NotServing);
+        }
+        if let Pages::Parts(_) = read.pages {
+            return self.send_parts(now, read, blocks);
+        }
         let Some((permit, request)) = &read.command else { return };
         let (queue, cid, first) = (permit.queue(), permit.cid(), *request.get());
-        let sqhd = self.ports.get(queue).map_or(0, |port| port.head()).into();
-        let mut cqe = Cqe { sqhd, cid: cid.into(), ..Cqe::default() };
-        cqe.set_status_word(OK.status.0);
-        let reply = Reply { cqe, at: read.done_at };
+        let sqhd = self.ports.get(queue).map_or(0, |port| port.head());
+        let reply = Reply { cqe: success(sqhd, cid), at: read.done_at };
         let transfer = TransferId(self.reads.slots.insert(read));
         for (index, (_, local, sum)) in (0..first.blocks).zip(blocks) {
             let role = if index + 1 == first.blocks { PushRole::Last(reply) } else { PushRole::Part };
@@ -195,29 +263,32 @@ impl Worker {
         }
     }
 
-    /// The data of a block. `None`: the page is unreadable, or belongs to an earlier volume or to another
-    /// block.
+    /// The data of a block. `is_slow`: it is still to be fetched, from a file or with a fault to be drawn.
+    /// `None`: the page belongs to another block.
     #[inline]
-    fn find(&self, request: &Authorized<Request>, vba: u32) -> Option<Found> {
+    fn find(&self, request: &Authorized<Request>, vba: u32, is_slow: &mut bool) -> Option<Found> {
         let ftl = self.shared.ftl();
-        match ftl.extent(request.get().address.vid, request.generation(), vba) {
+        let extent = ftl.extent(request.get().address.vid, request.generation(), vba);
+        match extent {
             Extent::Page(page, sum) => {
-                // A fetch may draw a fault, so only the SSD fetches pages that may fail.
-                if let Some(local) = ftl.fetch_plainly(page) {
-                    return Some((Some(page), local, sum));
-                }
-                ftl.unpin(page);
-                None
+                let local = ftl.fetch_plainly(page);
+                *is_slow |= local.is_none();
+                Some((Some(page), local.unwrap_or_else(|| ftl.zero_page()), sum))
             }
-            Extent::Unmapped => Some((None, ftl.zero_page(), self.reads.zero_sum)),
-            Extent::StaleGeneration | Extent::WrongKey => None,
+            Extent::Unmapped | Extent::StaleGeneration => {
+                if extent == Extent::StaleGeneration {
+                    self.shared.lock().smart_mut().count_stale_generation();
+                }
+                Some((None, ftl.zero_page(), self.reads.zero_sum))
+            }
+            Extent::WrongKey => None,
         }
     }
 
-    /// The transfers have ended: the host has the data and the response, or neither.
+    /// The transfers have ended. The host has the data, and the response unless the read was sent in parts.
     #[inline]
-    pub(super) fn end_read(&mut self, now: Time, mut read: Read, outcome: Outcome) {
-        if let Some(refusal) = refusal_of(outcome) {
+    pub(super) fn end_read(&mut self, now: Time, mut read: Read, failure: Option<Refusal>) {
+        if let Some(refusal) = failure {
             return self.refuse_read(now, read, refusal);
         }
         self.refresh();
@@ -225,10 +296,14 @@ impl Worker {
         self.let_go(&read);
         let blocks = request.get().blocks;
         self.state().count(request.slot(), blocks, read.unmapped);
-        let (queue, _) = permit.spend();
+        let (queue, cid) = permit.spend();
         if let Some(port) = self.ports.get(queue) {
             port.count(blocks);
-            port.complete();
+            let sqhd = port.complete();
+            if let Pages::Parts(_) = read.pages {
+                let (cqe, pushed_bytes) = (success(sqhd, cid), blocks << BLOCK_SHIFT);
+                self.outbox.push(Effect::Complete { queue, cqe, at: read.done_at, pushed_bytes });
+            }
         }
         self.leave(now, &request);
     }
@@ -251,6 +326,11 @@ impl Worker {
     /// The request is done; a fence may have waited for it.
     #[inline]
     pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
+        if request.is_granted() {
+            let mut ssd = self.shared.lock();
+            ssd.table.release(request);
+            return ssd.complete_fences(now);
+        }
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.state().in_flight(request.slot()).leave(is_current);
         if self.shared.workers().is_fencing() {
@@ -295,4 +375,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// The completion of a read that has succeeded.
+fn success(sqhd: u16, cid: u16) -> Cqe {
+    let mut cqe = Cqe { sqhd: sqhd.into(), cid: cid.into(), ..Cqe::default() };
+    cqe.set_status_word(OK.status.0);
+    cqe
 }

@@ -4,9 +4,9 @@
 
 use crate::commands::CompletionPermit;
 use crate::commands::Ended;
-use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
-use crate::controller::{Push, Ssd};
-use crate::io::state::{Commands, Load, LoadFor};
+use crate::commands::{Accepted, Work, WriteEnd};
+use crate::controller::Ssd;
+use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
@@ -70,29 +70,23 @@ impl Ssd {
         self.workers().maintain_by(at);
     }
 
-    /// Sends pages that the medium has loaded to their hosts, or compares them.
+    /// Compares blocks whose pages the medium has loaded.
     pub(crate) fn take_loads(&mut self, now: Time) {
-        while !self.commands.loads.is_empty() {
-            let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
-            let load = self.commands.loads.remove(&ticket).expect("every load has a command");
-            let Load { command: id, page, sum, to } = load;
+        loop {
+            let mut own = std::mem::take(&mut self.commands.loads);
+            let ended = self.workers().loads().take(self.ftl(), &mut own);
+            self.commands.loads = own;
+            let Some((load, Loaded { ticket, result })) = ended else { return };
+            let Load { command: id, page, sum, index } = load;
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit().is_none());
-            match (result, to) {
-                (Ok(local), LoadFor::Host(remote)) if !gone => {
-                    // The transfer now counts in place of the load.
-                    if let Some(command) = self.commands.get_mut(id) {
-                        command.end_transfer();
+            match result {
+                Ok(local) => {
+                    if !gone {
+                        self.compare_stored(id, index, local, sum);
                     }
-                    let kind = TransferKind::FromLoad(page, ticket);
-                    self.push(id, Push { kind, remote, local, sum: Some(sum) });
-                    continue;
-                }
-                (Ok(local), LoadFor::Compare(index)) if !gone => {
-                    self.compare_stored(id, index, local, sum);
                     self.ftl().release(ticket);
                 }
-                (Ok(_), _) => self.ftl().release(ticket),
-                (Err(_), _) => self.fail(id, Refusal::Unreadable),
+                Err(_) => self.fail(id, Refusal::Unreadable),
             }
             self.ftl().unpin(page);
             self.ended(now, id);

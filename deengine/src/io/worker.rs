@@ -8,11 +8,11 @@
 //!                       +- everything else ------> Ssd      one lock
 //!                       <------- notes ----------- effects for the queues of this worker
 //! ```
-//! Most commands are reads of blocks in memory ([`super::read`]) and plain writes ([`super::write`]). A
-//! worker carries them out alone: it judges by its copy of the rules, and counts the command in flight
-//! where fences look ([`crate::workers`]). What the rules do not plainly allow, and every other command,
-//! it asks of the [`Ssd`] under its lock. So every rule is written once, and the worker's own path only
-//! ever says yes.
+//! Most commands are reads ([`super::read`]) and plain writes ([`super::write`]). A worker carries them out
+//! alone: it judges by its copy of the rules, and counts the command in flight where fences look
+//! ([`crate::workers`]). What the rules do not plainly allow, and every other command, it asks of the [`Ssd`]
+//! under its lock. So every rule is written once, and the worker's own path only ever says yes. The `Ssd`
+//! hands a read back that it has allowed.
 
 use super::dispatch::{Backlog, is_plain};
 use super::effects::Outbox;
@@ -23,8 +23,8 @@ use super::port::{Port, Ports};
 use super::read::Reads;
 use super::rules_copy::RulesCopy;
 use super::write::Writes;
-use crate::controller::Ssd;
-use crate::io::state::slab::{MARK, OTHER_MARK};
+use crate::controller::{Ssd, refusal_of};
+use crate::io::state::slab::{BOTH_MARKS, MARK, OTHER_MARK};
 use crate::request::Submission;
 use crate::workers::{MAX_WORKERS, WorkerSet, WorkerState};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
@@ -58,7 +58,7 @@ impl Ssd {
         let workers = Arc::new(WorkerSet::new(count));
         self.share(Arc::clone(&workers));
         self.commands.share(count);
-        let (rules, zero_sum) = (Arc::clone(self.table.rules()), self.commands.lists.zero_sum);
+        let rules = Arc::clone(self.table.rules());
         let version = workers.version();
         let worker = |shared: Handle| {
             let index = shared.index();
@@ -66,7 +66,7 @@ impl Ssd {
                 shared,
                 rules: RulesCopy::new(&rules, version),
                 ports: Ports::new(index),
-                reads: Reads::new(zero_sum),
+                reads: Reads::new(),
                 writes: Writes::beside(count),
                 judged: JudgedCommands::default(),
                 backlog: Backlog::new(index),
@@ -264,15 +264,14 @@ impl Controller for Worker {
 
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.now = now;
-        if transfer.0 & OTHER_MARK != 0 {
-            return self.end_pull(now, transfer, outcome);
-        }
-        if transfer.0 & MARK == 0 {
-            return self.shared.end_transfer(now, (transfer, outcome));
-        }
-        match self.reads.end(transfer) {
-            Some(read) => self.end_read(now, read, outcome),
-            None => self.shared.lock().smart_mut().count_unknown_transfer(),
+        match transfer.0 & BOTH_MARKS {
+            MARK => match self.reads.end(transfer) {
+                Some(read) => self.end_read(now, read, refusal_of(outcome)),
+                None => self.shared.lock().smart_mut().count_unknown_transfer(),
+            },
+            OTHER_MARK => self.end_pull(now, transfer, outcome),
+            BOTH_MARKS => self.end_push(now, transfer, outcome),
+            _ => self.shared.end_transfer(now, (transfer, outcome)),
         }
     }
 
@@ -298,6 +297,7 @@ impl Controller for Worker {
         // others that have arrived.
         self.dispatch_pending(now);
         self.commit_arrived(now);
+        self.take_loads(now);
         let workers = self.shared.workers();
         // A worker that commits meanwhile also runs the maintenance.
         if workers.is_maintenance_due(now)
@@ -332,8 +332,8 @@ impl Controller for Worker {
             return Some(self.now);
         }
         let workers = self.shared.workers();
-        Some(workers.next(self.shared.index()).min(self.backlog.at()).min(writes))
-            .filter(|&at| at != Time::NEVER)
+        let own = self.backlog.at().min(writes).min(self.reads.wants());
+        Some(workers.next(self.shared.index()).min(own)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

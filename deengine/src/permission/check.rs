@@ -67,7 +67,8 @@ impl Rules {
         request: Request,
     ) -> Result<Authorized<Request>, Refused> {
         let (slot, volume) = self.check(now, lease_end, identity, &request)?;
-        Ok(Authorized { inner: request, slot, serial: volume.serial, generation: volume.entry.generation })
+        let (serial, generation) = (volume.serial, volume.entry.generation);
+        Ok(Authorized { inner: request, slot, serial, generation, is_granted: false })
     }
 
     /// Judges an authorised request again; see [`super::Table::confirm`].

@@ -41,6 +41,7 @@ pub struct Authorized<T> {
     slot: u16,
     serial: u64,
     generation: u32,
+    is_granted: bool,
 }
 
 impl<T> Authorized<T> {
@@ -62,6 +63,18 @@ impl<T> Authorized<T> {
     /// Serial of the entry's state that allowed it. It grows with every change.
     pub fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// The request goes on with a worker, while the table counts it.
+    pub(crate) fn grant(mut self) -> Self {
+        self.is_granted = true;
+        self
+    }
+
+    /// Whether a worker carries the request out that the table counts.
+    #[inline]
+    pub(crate) fn is_granted(&self) -> bool {
+        self.is_granted
     }
 
     /// The request was confirmed just now: it counts as judged by this state of the entry. The caller counts
@@ -143,7 +156,12 @@ impl Table {
 
     /// The request is no longer in flight.
     pub fn leave(&mut self, request: Authorized<Request>) {
-        if let Some(count) = self.count_of(&request) {
+        self.release(&request);
+    }
+
+    /// As [`Self::leave`].
+    pub(crate) fn release(&mut self, request: &Authorized<Request>) {
+        if let Some(count) = self.count_of(request) {
             *count -= 1;
         }
     }

@@ -45,7 +45,6 @@ impl Ssd {
         self.forfeit(permit);
         let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
         match work {
-            Work::Read(request) => left.push(request),
             Work::Write(end) => {
                 self.commands.end_data_of(&end.request);
                 kept = end.blocks;

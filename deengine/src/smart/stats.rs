@@ -87,6 +87,11 @@ impl Smart {
         self.stats.permits_issued += 1;
     }
 
+    /// A worker goes on with the command, and counts it.
+    pub(crate) fn count_granted(&mut self) {
+        self.stats.permits_issued -= 1;
+    }
+
     /// A command of the firmware is completed.
     pub(crate) fn count_completed(&mut self) {
         self.stats.permits_spent += 1;
@@ -118,17 +123,6 @@ impl Smart {
     /// A queue is closed because others wait for it.
     pub(crate) fn count_straggler(&mut self) {
         self.stats.stragglers_closed += 1;
-    }
-
-    /// A read of so many blocks has succeeded.
-    pub(crate) fn count_read(&mut self, blocks: u32) {
-        self.stats.reads += 1;
-        self.stats.blocks_read += u64::from(blocks);
-    }
-
-    /// A read has found so many blocks that are not mapped.
-    pub(crate) fn count_unmapped(&mut self, blocks: u32) {
-        self.stats.unmapped_reads += u64::from(blocks);
     }
 
     /// A read has found a page of another generation of its volume id.

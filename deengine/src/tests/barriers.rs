@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A slow disk: commands that change the metadata wait for its barriers, and nothing else does. Some of these
 //! tests wait in real time. Tests begin in the order of their names, so that others use the cores meanwhile.
+mod cold_reads;
 mod on_file;
 mod on_slow_disk;
 

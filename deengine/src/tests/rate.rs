@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rate limits: over time a volume gets what its entry allows, and others are not affected.
 
+mod granted;
+
 use super::*;
 
 const LIMITED: u16 = 6;

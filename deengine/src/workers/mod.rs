@@ -19,6 +19,7 @@ pub(crate) mod combining;
 mod fairness;
 mod in_flight;
 mod lease_word;
+pub(crate) mod loads;
 mod status;
 
 pub(crate) use fairness::{Next, Place};
@@ -27,7 +28,8 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
-use crate::request::MAX_VOLUMES;
+use crate::permission::Authorized;
+use crate::request::{MAX_VOLUMES, Request};
 use crate::smart::counters::{Done, DoneCounter};
 use combining::CombiningQueue;
 use fairness::Fairness;
@@ -35,6 +37,7 @@ use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::{Span, Time};
 use in_flight::{InFlight, Seen, Version};
 use lease_word::LeaseWord;
+use loads::Loads;
 use status::Status;
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,15 +67,27 @@ pub(crate) fn runs(until: Time, at: Time) -> bool {
 }
 
 /// Work that the firmware leaves for a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum Note {
     /// An effect to carry out. The queue has its name within the SSD.
     Effect(Effect),
+    /// A read to carry out.
+    Read(Box<Grant>),
     /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
     /// this slot.
     CloseOlder(u16),
     /// The Abort `command` names this command, which may pend with the worker.
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
+}
+
+/// A read that the firmware has allowed, and that the worker of its queue carries out.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) queue: QueueKey,
+    pub(crate) cid: u16,
+    /// When the modelled firmware had taken it.
+    pub(crate) at: Time,
+    pub(crate) request: Authorized<Request>,
 }
 
 /// Ends the sleep of a worker's thread.
@@ -273,6 +288,7 @@ pub(crate) struct WorkerSet {
     judging: OwnLine<Judging>,
     status: Status,
     fairness: Fairness,
+    loads: Loads,
     states: Vec<WorkerState>,
 }
 
@@ -373,6 +389,20 @@ impl WorkerSet {
     /// Asks the worker of the queue to take back a waiting command, and to answer the Abort `command`.
     pub(crate) fn take_back(&self, queue: QueueKey, cid: u16, command: u32) {
         self.states[worker_of(queue)].post(Note::TakeBack { queue, cid, command });
+    }
+
+    /// Loads of pages from the medium.
+    pub(crate) fn loads(&self) -> &Loads {
+        &self.loads
+    }
+
+    /// Worker `by` passes reads to the workers of their queues.
+    pub(crate) fn post_reads(&self, by: usize, grants: &mut Vec<Grant>) {
+        for grant in grants.drain(..) {
+            let worker = worker_of(grant.queue);
+            let (state, note) = (&self.states[worker], Note::Read(Box::new(grant)));
+            if worker == by { state.leave(note) } else { state.post(note) }
+        }
     }
 
     /// Worker `by` passes effects to the workers of their queues. Its own ring no waker: its thread is awake,

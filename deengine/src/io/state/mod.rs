@@ -12,14 +12,13 @@ use crate::commands::shares::Shares;
 use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
+use crate::workers::Grant;
 use by_queue::ByQueue;
 use delays::Delays;
 pub(in crate::io) use delays::Waiting;
-use gnstor_base::controller::{Effect, QueueKey, Remote};
+use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::{Extent, NewBlock};
-use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::checksum::block_sum;
+use gnstor_ftl::NewBlock;
 use slab::Slab;
 use starved::Starved;
 use std::collections::{HashMap, VecDeque};
@@ -28,22 +27,14 @@ use std::collections::{HashMap, VecDeque};
 /// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
 const STEP_BLOCKS: u32 = 1 << 12;
 
-/// A page on its way from the medium.
+/// A page on its way from the medium, for a Compare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) command: u32,
     pub(crate) page: Ppa,
     pub(crate) sum: u32,
-    pub(crate) to: LoadFor,
-}
-
-/// The use of a loaded page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LoadFor {
-    /// A read: it goes to the host.
-    Host(Remote),
-    /// A Compare: it is this block of the command.
-    Compare(u32),
+    /// Index of the block in the command.
+    pub(crate) index: u32,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
@@ -73,6 +64,8 @@ pub(crate) struct Commands {
     pub(in crate::io) loads: HashMap<Ticket, Load>,
     /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
+    /// Reads for the workers of their queues that were not handed to them yet.
+    grants: Vec<Grant>,
     /// Data of commands that are not about blocks.
     pub(in crate::io) scratch: Scratch,
     pub(in crate::io) lists: Lists,
@@ -99,8 +92,9 @@ impl Commands {
             trim_left: STEP_BLOCKS,
             loads: HashMap::new(),
             effects: VecDeque::new(),
+            grants: Vec::new(),
             scratch: Scratch::new()?,
-            lists: Lists::new(),
+            lists: Lists::default(),
             shares: Shares::of(0),
         })
     }
@@ -193,27 +187,29 @@ impl Commands {
         self.effects.push_back(effect);
     }
 
+    /// Has the worker of its queue carry out a read.
+    pub(crate) fn grant(&mut self, grant: Grant) {
+        self.grants.push(grant);
+    }
+
+    /// The last granted read, if it is of this queue.
+    pub(crate) fn granted_to(&mut self, queue: QueueKey) -> Option<Grant> {
+        self.grants.pop_if(|grant| grant.queue == queue)
+    }
+
+    pub(crate) fn grants(&mut self) -> &mut Vec<Grant> {
+        &mut self.grants
+    }
+
     pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
         &mut self.effects
     }
 }
 
 /// Lists that commands use one after the other, so that none allocates.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::io) struct Lists {
-    pub(in crate::io) extents: Vec<Extent>,
-    pub(in crate::io) touched: Vec<Ppa>,
     pub(in crate::io) frames: Vec<Frame>,
     /// Block lists of finished writes.
     pub(in crate::io) spare_blocks: Vec<Vec<NewBlock>>,
-    /// Sum of a block of zeros.
-    pub(in crate::io) zero_sum: u32,
-}
-
-impl Lists {
-    fn new() -> Self {
-        let zero_sum = block_sum(&[0; BLOCK_BYTES as usize]);
-        let (extents, touched, frames, spare_blocks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { extents, touched, frames, spare_blocks, zero_sum }
-    }
 }

@@ -10,6 +10,8 @@ const AGE_SHIFT: u32 = 24;
 pub(crate) const MARK: u32 = 1 << 23;
 /// Set in the numbers of a pool that is marked the other way.
 pub(crate) const OTHER_MARK: u32 = 1 << 22;
+/// Set in the numbers of a pool with both marks.
+pub(crate) const BOTH_MARKS: u32 = MARK | OTHER_MARK;
 const INDEX_MASK: u32 = OTHER_MARK - 1;
 
 /// A pool of `T` with stable numbers.
@@ -39,6 +41,11 @@ impl<T> Slab<T> {
     /// A pool whose numbers differ from those of both others.
     pub(crate) fn marked_otherwise() -> Self {
         Self { mark: OTHER_MARK, ..Self::new() }
+    }
+
+    /// A pool whose numbers differ from those of all others.
+    pub(crate) fn marked_twice() -> Self {
+        Self { mark: BOTH_MARKS, ..Self::new() }
     }
 
     /// Number of live values.

@@ -301,7 +301,7 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
 }
 
 /// An SSD in a file with sixteen blocks that are on the disk only.
-fn with_cold_blocks() -> (Harness, tempfile::TempDir) {
+pub(super) fn with_cold_blocks() -> (Harness, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut harness = on_file(folder.path(), |store| Arc::new(store)).with_clients();
     let map = FleetMap::equal(1, 64, 7, 1).unwrap();
