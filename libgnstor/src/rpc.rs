@@ -332,8 +332,8 @@ mod tests {
         let limits = Limits { question: Duration::from_millis(200), change: Duration::from_millis(600) };
         let rpc = Rpc::connect_for(&address, &Credentials::default(), limits).expect("the kernel accepts");
         let list = rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest::default()));
-        let create =
-            rpc.change_again("a new volume", || async { rpc.volumes().create(CreateRequest::default()).await });
+        let create = rpc
+            .change_again("a new volume", || async { rpc.volumes().create(CreateRequest::default()).await });
         let open = rpc.change("the opening of a volume", rpc.volumes().open(grpc::OpenRequest::default()));
         let (list, create, open) = (list.expect_err("-"), create.expect_err("-"), open.expect_err("-"));
         // A change waits longer, since the daemon waits for disks.
