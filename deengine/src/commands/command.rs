@@ -2,6 +2,7 @@
 //! A command in flight: what it waits for, its next step, and its completion.
 
 use crate::commands::CompletionPermit;
+use crate::commands::cold::Telling;
 use crate::commands::links::Links;
 use crate::commands::scratch::Buffer;
 use crate::permission::Authorized;
@@ -83,6 +84,10 @@ impl Command {
 
     pub(crate) fn work(&self) -> &Work {
         &self.work
+    }
+
+    pub(crate) fn work_mut(&mut self) -> &mut Work {
+        &mut self.work
     }
 
     /// `None` once the queue is gone: then the command only waits for its transfers.
@@ -189,6 +194,8 @@ pub(crate) enum Work {
     Entry { opcode: u8, buffer: Buffer },
     /// Applies the map or lease in the buffer.
     Map { opcode: u8, buffer: Buffer },
+    /// Loads pages, and then answers another SSD.
+    Tell(Box<Telling>),
     /// Waits for a change of the metadata.
     Change,
     /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.
@@ -219,6 +226,7 @@ impl Work {
             | Self::Stalled(_)
             | Self::Trim(_)
             | Self::MakeDurable(_)
+            | Self::Tell(_)
             | Self::Delayed { .. }
             | Self::Change
             | Self::Fence { .. }

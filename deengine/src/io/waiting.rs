@@ -70,12 +70,17 @@ impl Ssd {
         self.workers().maintain_by(at);
     }
 
-    /// Sends pages that the medium has loaded to their hosts, or compares them.
+    /// Sends pages that the medium has loaded to their hosts, compares them, or keeps them for a repair.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.commands.loads.is_empty() {
-            let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
-            let load = self.commands.loads.remove(&ticket).expect("every load has a command");
+            let Some(loaded) = self.ftl().poll_loaded() else { return };
+            let Loaded { ticket, result } = loaded;
+            let load = self.commands.loads.remove(&ticket).expect("every load has a use");
             let Load { command: id, page, sum, to } = load;
+            if matches!(to, LoadFor::Answer | LoadFor::Scrub) {
+                self.take_cold(now, &load, loaded);
+                continue;
+            }
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit().is_none());
             match (result, to) {
                 (Ok(local), LoadFor::Host(remote)) if !gone => {

@@ -44,6 +44,10 @@ pub(crate) enum LoadFor {
     Host(Remote),
     /// A Compare: it is this block of the command.
     Compare(u32),
+    /// An answer to another SSD.
+    Answer,
+    /// The scrub. There is no command.
+    Scrub,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
