@@ -4,8 +4,8 @@
 //! A write to a full disk has not failed, and no block goes bad for it. It is *held*, and repeated until
 //! there is room. Callers that wait for its unit wait until then.
 //!
-//! With a ring no call waits for the disk. The rest of a request that ended in part goes through the ring at a
-//! later look, and so does the first held write. The other held writes follow when it has found room.
+//! With a ring no call waits for the disk. The rest of a request that ended in part goes through the ring at
+//! a later look, and so does the first held write. The other held writes follow when it has found room.
 
 use crate::PAGE_BYTES;
 use crate::file::{DataFile, Entered, IoMode, is_full};

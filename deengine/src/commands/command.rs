@@ -86,8 +86,9 @@ impl Command {
         &self.work
     }
 
-    pub(crate) fn work_mut(&mut self) -> &mut Work {
-        &mut self.work
+    /// The answer to another SSD that waits for pages, if the command is one.
+    pub(crate) fn telling(&mut self) -> Option<&mut Telling> {
+        if let Work::Tell(telling) = &mut self.work { Some(telling) } else { None }
     }
 
     /// `None` once the queue is gone: then the command only waits for its transfers.

@@ -8,8 +8,8 @@
 //!                                   '--> loaded, copied --> all blocks are looked up again
 //! ```
 
+use crate::commands::Command;
 use crate::commands::cold::{Cold, Data, Stored};
-use crate::commands::{Command, Work};
 use crate::controller::Ssd;
 use crate::io::state::{Load, LoadFor};
 use gnstor_base::region::LocalRef;
@@ -73,11 +73,8 @@ impl Ssd {
         if matches!(load.to, LoadFor::Scrub) {
             return self.scrub_landed(now, page, data);
         }
-        let work = self.commands.get_mut(load.command).map(Command::work_mut);
-        let is_unused = match work {
-            Some(Work::Tell(telling)) => telling.cold_mut().land(page, data),
-            _ => true,
-        };
+        let telling = self.commands.get_mut(load.command).and_then(Command::telling);
+        let is_unused = telling.is_none_or(|telling| telling.cold_mut().land(page, data));
         if is_unused {
             self.ftl().unpin(page);
         }
