@@ -52,7 +52,11 @@ impl Cold {
 
     /// Forgets all pages but these. The caller gives the pins of the returned ones back.
     pub(crate) fn keep_only(&mut self, pages: &[Ppa]) -> Vec<Ppa> {
-        self.landed.extract_if(.., |page, _| !pages.contains(page)).map(|(page, _)| page).collect()
+        let gone: Vec<Ppa> = self.landed.keys().copied().filter(|page| !pages.contains(page)).collect();
+        for page in &gone {
+            self.landed.remove(page);
+        }
+        gone
     }
 }
 

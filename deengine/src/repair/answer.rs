@@ -90,10 +90,10 @@ impl Ssd {
     }
 
     /// The pages of an answer have been loaded.
-    pub(crate) fn tell_on(&mut self, now: Time, permit: CompletionPermit, telling: Box<Telling>) {
+    pub(crate) fn tell_on(&mut self, now: Time, permit: CompletionPermit, telling: Telling) {
         self.repair.tells -= 1;
         match PeerRead::of(telling.question().1) {
-            Some(read) => self.tell_blocks(now, permit, &read, *telling),
+            Some(read) => self.tell_blocks(now, permit, &read, telling),
             None => unreachable!("it was one"),
         }
     }
