@@ -272,6 +272,7 @@ impl Ssd {
             Work::Compare { request, buffer, has_data: true } => {
                 self.finish_compare(command, failure, request, buffer);
             }
+            Work::Tell(telling) => self.tell_on(now, command.permit, *telling),
             buffered @ (Work::Deallocate { .. }
             | Work::Connect { .. }
             | Work::Authenticate { .. }

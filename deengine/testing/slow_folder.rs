@@ -41,6 +41,8 @@ pub(crate) enum Word {
     Reads,
     Writes,
     Syncs,
+    /// Most bytes that one write takes; 0: there is no room.
+    MostBytes,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl SlowFolder {
     pub(crate) fn mount() -> io::Result<Self> {
         let (mount, below) = (tempfile::tempdir()?, tempfile::tempdir()?);
         let words = Words::open(below.path())?;
-        words.set(Word::Syncs, 0);
+        words.set(Word::MostBytes, u64::MAX);
         let module = module_path!();
         let test = module.split_once("::").map_or(module, |(_, path)| path);
         let mut server = Command::new(std::env::current_exe()?)
@@ -287,9 +289,8 @@ impl Filesystem for Folder {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let path = self.below.join(name);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
-        let made = options.open(path).and_then(|file| {
+        let made = options.open(self.below.join(name)).and_then(|file| {
             file.set_permissions(std::fs::Permissions::from_mode(mode & 0o7777))?;
             self.attributes(self.inode(name))
         });
@@ -341,7 +342,10 @@ impl Filesystem for Folder {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let (file, data) = (self.file(ino), data.to_vec());
+        let most = usize::try_from(self.words.get(Word::MostBytes)).unwrap_or(usize::MAX);
+        let data = data[..data.len().min(most)].to_vec();
+        let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        let file = if most == 0 { full() } else { self.file(ino) };
         self.after(Word::WriteMs, Word::Writes, move || {
             match file.and_then(|file| file.write_all_at(&data, at)) {
                 Ok(()) => reply.written(u32::try_from(data.len()).expect("a request's bytes")),
@@ -384,11 +388,9 @@ impl Filesystem for Folder {
 
     fn lseek(&self, _: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         // SAFETY: a call on an open descriptor.
-        let seek = |file: Arc<File>| match unsafe { libc::lseek(file.as_raw_fd(), offset, whence) } {
-            -1 => Err(io::Error::last_os_error()),
-            at => Ok(at),
-        };
-        match self.file(ino).and_then(seek) {
+        let seek = |file: Arc<File>| unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+        let found = |at| if at < 0 { Err(io::Error::last_os_error()) } else { Ok(at) };
+        match self.file(ino).and_then(|file| found(seek(file))) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(Errno::from(error)),
         }

@@ -24,6 +24,18 @@ struct Piece {
 const _: () = assert!(size_of::<Piece>() == size_of::<libc::iovec>());
 const _: () = assert!(align_of::<Piece>() == align_of::<libc::iovec>());
 
+/// Pages of the region that go to consecutive pages of the file, or come from there.
+#[derive(Debug)]
+pub(crate) struct Transfer<'a> {
+    pub(crate) is_write: bool,
+    /// Offset of the first page in the file.
+    pub(crate) at: u64,
+    /// Offset of each page in the region.
+    pub(crate) pages: &'a [u64],
+    /// An earlier try did not end well. A worker of the kernel begins this one.
+    pub(crate) is_again: bool,
+}
+
 /// A ring over one file and one region.
 pub(crate) struct Uring {
     ring: IoUring,
@@ -60,9 +72,9 @@ impl Uring {
         Ok(Self { ring, pieces: vec![Vec::new(); slots], in_flight: 0, how, file, region })
     }
 
-    /// Moves pages between the region and consecutive pages of the file from `at` on. The slot must not be in
-    /// flight.
-    pub(crate) fn submit(&mut self, slot: usize, write: bool, at: u64, pages: &[u64]) {
+    /// Moves pages between the region and the file. The slot must not be in flight.
+    pub(crate) fn submit(&mut self, slot: usize, transfer: &Transfer<'_>) {
+        let &Transfer { is_write, at, pages, is_again } = transfer;
         let pieces = &mut self.pieces[slot];
         pieces.clear();
         for &page in pages {
@@ -73,12 +85,13 @@ impl Uring {
         let fd = types::Fd(self.file.data().as_raw_fd());
         let (first, count) =
             (pieces.as_ptr().cast::<libc::iovec>(), u32::try_from(pieces.len()).expect("a unit's pages"));
-        let entry = if write {
+        let entry = if is_write {
             opcode::Writev::new(fd, first, count).offset(at).build()
         } else {
             opcode::Readv::new(fd, first, count).offset(at).build()
         };
-        let entry = entry.user_data(slot as u64).flags(self.how);
+        let how = if is_again { squeue::Flags::ASYNC } else { self.how };
+        let entry = entry.user_data(slot as u64).flags(how);
         // SAFETY: `slice` checked that the pages are inside of the region. The region and `pieces[slot]` stay
         // in place until the completion (`in_flight`, and the wait in drop). The file is open as long as
         // `self.file`.

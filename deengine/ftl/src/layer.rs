@@ -133,6 +133,12 @@ impl Ftl {
         self.flash.own_memory().chain([Arc::clone(self.map.region())]).chain(store).collect()
     }
 
+    /// Whether every page is in memory, so that none is ever loaded.
+    #[inline]
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
     /// Whether the preset takes no time, so that callers need not ask the model.
     #[inline]
     pub fn is_timeless(&self) -> bool {

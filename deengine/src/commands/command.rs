@@ -2,6 +2,7 @@
 //! A command in flight: what it waits for, its next step, and its completion.
 
 use crate::commands::CompletionPermit;
+use crate::commands::cold::Telling;
 use crate::commands::links::Links;
 use crate::commands::scratch::Buffer;
 use crate::permission::Authorized;
@@ -82,6 +83,11 @@ impl Command {
 
     pub(crate) fn work(&self) -> &Work {
         &self.work
+    }
+
+    /// The answer to another SSD that waits for pages, if the command is one.
+    pub(crate) fn telling(&mut self) -> Option<&mut Telling> {
+        if let Work::Tell(telling) = &mut self.work { Some(telling) } else { None }
     }
 
     /// `None` once the queue is gone: then the command only waits for its transfers.
@@ -186,6 +192,8 @@ pub(crate) enum Work {
     Entry { opcode: u8, buffer: Buffer },
     /// Applies the map or lease in the buffer.
     Map { opcode: u8, buffer: Buffer },
+    /// Loads pages, and then answers another SSD.
+    Tell(Box<Telling>),
     /// Waits for a change of the metadata.
     Change,
     /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.
@@ -215,6 +223,7 @@ impl Work {
             | Self::Stalled(_)
             | Self::Trim(_)
             | Self::MakeDurable(_)
+            | Self::Tell(_)
             | Self::Delayed { .. }
             | Self::Change
             | Self::Fence { .. }

@@ -3,6 +3,7 @@
 //! executes commands uses these.
 
 pub(crate) mod answer;
+pub(crate) mod cold;
 pub(crate) mod command;
 pub(crate) mod completion_permit;
 pub(crate) mod links;

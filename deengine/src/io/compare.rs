@@ -15,7 +15,7 @@ use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
 use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::state::{Commands, Load};
+use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
@@ -146,7 +146,7 @@ impl Ssd {
         match self.ftl().fetch(page) {
             Fetch::Here(local) => self.compare_stored(id, index, local, sum),
             Fetch::Loading(ticket) => {
-                return self.load(id, ticket, Load { command: id, page, sum, index });
+                return self.load(id, ticket, Load { command: id, page, sum, to: LoadFor::Compare(index) });
             }
             Fetch::Unreadable => self.fail(id, Refusal::Unreadable),
         }

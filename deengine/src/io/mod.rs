@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The I/O path: workers, and the stages of their commands.
 
+mod cold;
 mod compare;
 mod delay;
 pub(crate) mod dispatch;

@@ -6,7 +6,7 @@ use crate::commands::CompletionPermit;
 use crate::commands::Ended;
 use crate::commands::{Accepted, Work, WriteEnd};
 use crate::controller::Ssd;
-use crate::io::state::{Commands, Load};
+use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
@@ -70,14 +70,18 @@ impl Ssd {
         self.workers().maintain_by(at);
     }
 
-    /// Compares blocks whose pages the medium has loaded.
+    /// Compares blocks whose pages the medium has loaded, or keeps them for a repair.
     pub(crate) fn take_loads(&mut self, now: Time) {
         loop {
             let mut own = std::mem::take(&mut self.commands.loads);
             let ended = self.workers().loads().take(self.ftl(), &mut own);
             self.commands.loads = own;
-            let Some((load, Loaded { ticket, result })) = ended else { return };
-            let Load { command: id, page, sum, index } = load;
+            let Some((load, loaded)) = ended else { return };
+            let LoadFor::Compare(index) = load.to else {
+                self.take_cold(now, &load, loaded);
+                continue;
+            };
+            let (Load { command: id, page, sum, .. }, Loaded { ticket, result }) = (load, loaded);
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit().is_none());
             match result {
                 Ok(local) => {

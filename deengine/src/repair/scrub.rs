@@ -9,6 +9,7 @@
 //! ```
 //! * The first of a group reads its copies and compares them with no other SSD's: the others compare with it.
 //! * While clients write, copies with other stamps are no fault: only equal stamps are compared.
+//! * Copies that are on the medium only are loaded while the engine goes on, and looked up anew after that.
 //! * A copy is replaced while the layer is locked, and only if it is still the one that was found wrong.
 //! * The scrub's state is not durable: after a restart, an SSD does not continue a scrub.
 
@@ -52,6 +53,7 @@ impl Ssd {
     pub(super) fn stop_scrub(&mut self) {
         if self.repair.scrub.runs() {
             self.repair.scrub.end(ScrubState::Stopped);
+            self.let_go_range();
         }
     }
 
@@ -82,6 +84,7 @@ impl Ssd {
             scrub.count(&range, false);
             scrub.next = Some((range.vid, range.first.into()));
             scrub.due = now;
+            self.let_go_range();
             self.wake_at(now);
         }
     }
@@ -90,6 +93,9 @@ impl Ssd {
     pub(super) fn scrub_on(&mut self, now: Time) -> Time {
         for _ in 0..RANGES {
             if !self.repair.scrub.runs() {
+                return Time::NEVER;
+            }
+            if self.awaits_pages() {
                 return Time::NEVER;
             }
             if self.repair.scrub.due > now {
@@ -108,6 +114,7 @@ impl Ssd {
                         scrub.range = Some(range);
                     } else {
                         scrub.count(&range, true);
+                        self.let_go_range();
                     }
                 }
             }

@@ -65,6 +65,7 @@ impl Ssd {
             | Work::Answer { buffer, .. }
             | Work::Entry { buffer, .. }
             | Work::Map { buffer, .. } => held = Some(buffer),
+            Work::Tell(telling) => self.end_telling(*telling),
             Work::Fence { .. } => self.admin.drop_fence(id),
             Work::Change => self.admin.drop_change(id),
             Work::Delayed { turn, .. } => self.leave_line(now, vid, turn),

@@ -2,7 +2,7 @@
 //! A slow disk: commands that change the metadata wait for its barriers, and nothing else does. Some of these
 //! tests wait in real time. Tests begin in the order of their names, so that others use the cores meanwhile.
 mod cold_reads;
-mod on_file;
+pub(super) mod on_file;
 mod on_slow_disk;
 
 use super::*;
@@ -110,7 +110,7 @@ fn a_renewal_waits_for_the_disk_once_a_term_and_for_no_other_change() {
     assert_eq!(harness.refused(DAEMON, sqe), Some(Refusal::StaleTerm));
 }
 
-fn sqe_of_keep_alive() -> Sqe {
+pub(super) fn sqe_of_keep_alive() -> Sqe {
     sqe(admin::KEEP_ALIVE)
 }
 

@@ -9,6 +9,7 @@ mod merge;
 mod pace;
 mod pause;
 mod scrub;
+mod slow;
 
 use super::*;
 use gnstor_base::controller::Question;

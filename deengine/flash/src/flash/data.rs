@@ -83,6 +83,11 @@ impl Flash {
         self.fetch_plainly(page).map_or_else(|| self.fetch_slowly(page), Fetch::Here)
     }
 
+    /// As [`Self::fetch`]. A programmed page whose record has rotted gives nothing, also if it is in a frame.
+    pub fn fetch_sound(&self, page: Ppa) -> Fetch {
+        self.fetch_slowly(page)
+    }
+
     /// As [`Self::fetch`] for the common case: the data is in a frame, and no fault must be drawn for this
     /// read. Else `None`.
     #[inline]

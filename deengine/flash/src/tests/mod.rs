@@ -23,6 +23,7 @@ mod slow;
 #[path = "../../../testing/slow_folder.rs"]
 mod slow_folder;
 mod slow_records;
+mod slow_retries;
 mod space;
 mod stores;
 mod uring;

@@ -27,14 +27,24 @@ use std::collections::{HashMap, VecDeque};
 /// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
 const STEP_BLOCKS: u32 = 1 << 12;
 
-/// A page on its way from the medium, for a Compare.
+/// A page on its way from the medium, for a Compare or a repair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) command: u32,
     pub(crate) page: Ppa,
     pub(crate) sum: u32,
-    /// Index of the block in the command.
-    pub(crate) index: u32,
+    pub(crate) to: LoadFor,
+}
+
+/// The use of a loaded page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoadFor {
+    /// A Compare: it is this block of the command.
+    Compare(u32),
+    /// An answer to another SSD.
+    Answer,
+    /// The scrub. There is no command.
+    Scrub,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.

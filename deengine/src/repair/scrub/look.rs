@@ -2,12 +2,13 @@
 //! How a scrub finds wrong copies: they do not match their own sum, or differ from the first's copy.
 
 use super::TURN;
+use crate::commands::cold::{Data, Stored};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
-use crate::repair::NO_ROOM;
 use crate::repair::apply::{held, theirs};
 use crate::repair::state::{Name, Range, Work, Wrong};
 use gnstor_base::time::Time;
+use gnstor_flash::Ppa;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
 use gnstor_ftl::Extent;
 use gnstor_proto::checksum::block_sum;
@@ -18,43 +19,71 @@ use std::collections::BTreeMap;
 const AT_ONCE: usize = 32;
 
 impl Ssd {
-    /// Reads the next copies of this SSD.
+    /// Reads the next copies of this SSD. From the first one that is on the medium only, they begin to load
+    /// and are looked at anew when they are there.
     pub(super) fn look_at_own(&mut self, now: Time, range: &mut Range) {
         let end = range.first + range.blocks;
-        let (mut pages, mut is_short) = (Vec::new(), false);
-        while range.at < end && pages.len() < AT_ONCE {
-            let vba = range.at;
+        let (mut cold, mut pages, mut read) = (std::mem::take(&mut self.repair.cold.0), Vec::new(), 0);
+        let mut vba = range.at;
+        while vba < end && pages.len() < AT_ONCE {
+            // What comes behind a page that is loaded is only loaded, too.
+            let is_seen = read == pages.len();
             if self.serves_block(range, vba) {
                 match self.ftl().extent(range.vid, range.generation, vba) {
                     Extent::Page(page, sum) => {
-                        let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp);
+                        let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp).unwrap_or_default();
                         let is_sound = self.ftl().flash().is_sound(page);
-                        let bytes = self.page_now(page);
-                        self.ftl().unpin(page);
-                        let Ok(bytes) = bytes else {
-                            is_short = true;
-                            break;
-                        };
                         pages.push(page);
-                        if !is_sound {
-                            self.note_wrong_record(range, vba);
-                        } else if bytes.is_none_or(|bytes| block_sum(&bytes) != sum) {
-                            let stamp = stamp.unwrap_or_default();
-                            self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
+                        match self.stored(page, &mut cold) {
+                            Stored::Here(data) if is_seen => {
+                                read += 1;
+                                if !is_sound {
+                                    self.note_wrong_record(range, vba);
+                                } else if data.is_none_or(|bytes| block_sum(&bytes[..]) != sum) {
+                                    self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
+                                }
+                            }
+                            Stored::Here(_) | Stored::Loading => {}
                         }
                     }
-                    Extent::WrongKey => self.note_wrong_record(range, vba),
-                    Extent::Unmapped | Extent::StaleGeneration => {}
+                    Extent::WrongKey if is_seen => self.note_wrong_record(range, vba),
+                    Extent::WrongKey | Extent::Unmapped | Extent::StaleGeneration => {}
                 }
             }
-            range.at += 1;
+            vba += 1;
+            if read == pages.len() {
+                range.at = vba;
+            }
         }
-        if is_short {
-            self.repair.scrub.due = now + NO_ROOM;
-        } else if !pages.is_empty() {
-            let done = self.ftl().read_time(now, &pages, 0).max(now + TURN);
-            self.repair.scrub.due = done.max(self.turn(now, Work::Read, pages.len()));
+        self.let_go_cold(&mut cold, &pages[read..]);
+        let started = cold.take_started();
+        self.repair.cold = (cold, u32::try_from(started.len()).expect("a step's pages"));
+        self.await_for_scrub(started);
+        if read > 0 {
+            let done = self.ftl().read_time(now, &pages[..read], 0).max(now + TURN);
+            self.repair.scrub.due = done.max(self.turn(now, Work::Read, read));
         }
+    }
+
+    /// A page has been loaded for the scrub, or the medium does not give it.
+    pub(crate) fn scrub_landed(&mut self, now: Time, page: Ppa, data: Data) {
+        self.repair.cold.1 -= 1;
+        // The scrub may have ended, or begun its range anew.
+        if self.repair.scrub.range.is_none() || self.repair.cold.0.land(page, data) {
+            self.ftl().unpin(page);
+        }
+        self.wake_at(now);
+    }
+
+    /// Whether pages are being loaded for the scrub.
+    pub(super) fn awaits_pages(&self) -> bool {
+        self.repair.cold.1 > 0
+    }
+
+    /// The scrub leaves its range.
+    pub(super) fn let_go_range(&mut self) {
+        let mut cold = std::mem::take(&mut self.repair.cold.0);
+        self.let_go_cold(&mut cold, &[]);
     }
 
     /// Notes that the record beside the block's page is wrong. Then any good copy counts as newer.

@@ -8,6 +8,7 @@ mod scrub;
 pub(in crate::repair) use pace::{Pace, Work};
 pub(in crate::repair) use scrub::{Range, Scrub, Wrong};
 
+use crate::commands::cold::Cold;
 use crate::commands::scratch::Buffer;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
@@ -184,6 +185,10 @@ pub(crate) struct Repair {
     pub(in crate::repair) open: BTreeMap<AskId, Open>,
     pub(in crate::repair) last: u32,
     pub(in crate::repair) scrub: Scrub,
+    /// Pages that were loaded for the scrub, and how many are being loaded.
+    pub(in crate::repair) cold: (Cold, u32),
+    /// Answers whose pages are being loaded.
+    pub(in crate::repair) tells: u32,
     pub(in crate::repair) pace: Pace,
     /// Term of the daemon that has paused all fills.
     pub(in crate::repair) paused_in: Option<u64>,

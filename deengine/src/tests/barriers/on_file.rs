@@ -11,7 +11,10 @@ use std::io as os;
 use std::time::{Duration, Instant};
 
 /// An SSD in a file of a folder, with another store for its system area.
-pub(super) fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn Store>) -> Harness {
+pub(in crate::tests) fn on_file(
+    folder: &std::path::Path,
+    store: impl FnOnce(FileStore) -> Arc<dyn Store>,
+) -> Harness {
     let path = folder.join("ssd");
     // Erases wait for the journal, and so for the disk. There is room for some rounds of this.
     let preset = Preset { over_provisioning_permille: 3000, ..Preset::by_name("null").unwrap() };
@@ -135,7 +138,7 @@ impl Load {
 }
 
 /// Steps an SSD at the present real time.
-pub(super) fn step_now(harness: &mut Harness, start: Instant) {
+pub(in crate::tests) fn step_now(harness: &mut Harness, start: Instant) {
     harness.now = Time::from_ns(1000 + u64::try_from(start.elapsed().as_nanos()).unwrap());
     harness.step(harness.now);
     harness.pump();
