@@ -210,9 +210,12 @@ impl KeptRecords {
             let head = HostRegion::map_file(memory, 0, PAGE_BYTES as usize)?;
             Ok::<_, io::Error>((head, HostRegion::map_file(memory, RECORDS_AT, bytes)?))
         };
-        if let Some(memory) =
-            open_left(&path, file)?.filter(|memory| memory.metadata().is_ok_and(|meta| meta.len() == end))
-        {
+        // What cannot be trusted is replaced. The folder keeps a file of another user from being removed.
+        let left = open_left(&path, file).unwrap_or_else(|error| {
+            tracing::warn!(%error, "records of pages are not taken from memory that another user could change");
+            None
+        });
+        if let Some(memory) = left.filter(|memory| memory.metadata().is_ok_and(|meta| meta.len() == end)) {
             let (head, region) = map(&memory)?;
             if is_of(&head, bytes, last) {
                 return Ok((region, Self { path, head, was_left: true }));

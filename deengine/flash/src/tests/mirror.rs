@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::file::memory::path_of;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt as _};
 
 /// Offset of the records in the file of these tests.
 const RECORDS_AT: u64 = 64 * 1024 + 102_400;
@@ -84,4 +84,39 @@ fn a_start_takes_the_memory_of_a_kill_and_no_other() {
     let flash = on_file(&new_file(&path, IoMode::Auto));
     assert!((0..8).all(|page| flash.page(Ppa(page)) == PageState::Erased), "they were another file's");
     program(&flash, Unit(0), 10);
+    drop(flash);
+    assert!(!memory.exists(), "an end in order removes it");
+}
+
+#[test]
+fn memory_that_another_user_could_change_is_replaced_and_not_used() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let file = new_file(&path, IoMode::Auto);
+    let memory = path_of(&file).unwrap().with_extension("records");
+    let flash = on_file(&file);
+    program(&flash, Unit(0), 10);
+    if !memory.exists() {
+        eprintln!("no memory outlives a process here: not tested");
+        return;
+    }
+    let (left, image) = (std::fs::read(&memory).unwrap(), std::fs::read(&path).unwrap());
+    drop((flash, file));
+    std::fs::write(&path, &image).unwrap();
+    std::fs::write(&memory, &left).unwrap();
+    std::fs::set_permissions(&memory, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    let file = Arc::new(open(&path).unwrap());
+    let flash = on_file(&file);
+    assert!((0..4).all(|page| flash.page(Ppa(page)) == PageState::Erased), "it is not used");
+    // Memory of its own outlives this process again.
+    program(&flash, Unit(0), 20);
+    let (left, image) = (std::fs::read(&memory).unwrap(), std::fs::read(&path).unwrap());
+    assert_eq!(memory.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    drop((flash, file));
+    std::fs::write(&path, &image).unwrap();
+    std::fs::write(&memory, &left).unwrap();
+    std::fs::set_permissions(&memory, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let flash = on_file(&Arc::new(open(&path).unwrap()));
+    (0..4).for_each(|page| assert_holds(&flash, Ppa(page), u64::from(page) + 20, true));
 }
