@@ -278,6 +278,11 @@ fn failed(what: String, path: Option<&Path>, cause: String) -> MediaError {
 pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
     let Err(error) = ssd.shut_down() else { return Ok(()) };
     let (what, cause) = match ssd.power_fail() {
+        Ok(0) => (
+            "the shutdown is not complete; SSDs of this preset write no dump, so writes that were not flushed \
+             may be lost",
+            error.to_string(),
+        ),
         Ok(_) => (
             "the shutdown is not complete; a dump was written, and nothing acknowledged is lost",
             error.to_string(),

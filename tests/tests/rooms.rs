@@ -88,7 +88,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("smart", &["Activity", "Done", "DoneCounter", "ErrorEntry", "IoCount"]),
     ("permission", &[]),
     ("admin/state", &[]),
-    ("io/state", &["Load"]),
+    ("io/state", &["Grant", "Load"]),
     ("repair/state", &[]),
 ];
 
@@ -101,6 +101,7 @@ const OF_WORKER: &[(&str, &str)] = &[
     ("Pending", "pending.rs"),
     ("Ports", "port.rs"),
     ("Reads", "read.rs"),
+    ("SlowReads", "slow_read.rs"),
     ("RulesCopy", "rules_copy.rs"),
     ("Writes", "write.rs"),
 ];

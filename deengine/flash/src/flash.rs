@@ -53,6 +53,7 @@ pub struct Flash {
     pending: AtomicU64,
     /// A program waits for room on a full disk.
     held: AtomicBool,
+    trying: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -124,6 +125,7 @@ impl Flash {
             inner: Mutex::new(Inner { open: FxHashMap::default(), loads: Loads::default(), engine }),
             pending: AtomicU64::new(0),
             held: AtomicBool::new(false),
+            trying: AtomicBool::new(false),
             geometry,
             faults,
             power,
@@ -340,6 +342,12 @@ impl Flash {
         let mut pages: Vec<_> = buffered.map(|(page, frame)| (page, self.records.oob(page), frame)).collect();
         pages.sort_by_key(|(page, oob, _)| (oob.seq, *page));
         pages
+    }
+
+    /// Whether a program that waited for room is being tried again, which takes as long as the disk takes.
+    #[inline]
+    pub fn is_trying(&self) -> bool {
+        self.trying.load(Ordering::Relaxed)
     }
 
     /// Whether a program waits for room on a full disk. The pages of its unit stay readable.

@@ -95,13 +95,20 @@ impl Slot {
             Err(_) => io::Error::from_raw_os_error(-result),
         };
         self.tries += 1;
-        let most = match error.kind() {
-            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => PUT_OFF_TRIES,
-            _ if is_full(&error) => 0,
-            _ => TRIES,
+        let most = match () {
+            () if is_put_off(&error) => PUT_OFF_TRIES,
+            () if is_full(&error) => 0,
+            () => TRIES,
         };
         (self.tries >= most).then_some(Err(error))
     }
+}
+
+/// Whether the kernel had no means for a request, which says nothing about the medium.
+fn is_put_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
+    matches!(error.kind(), Interrupted | WouldBlock | OutOfMemory)
+        || matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS))
 }
 
 impl Engine {
@@ -199,12 +206,22 @@ impl Engine {
             #[cfg(test)]
             let result = self.bent.pop_front().unwrap_or(result);
             match self.slots[slot].judge(result) {
+                // The kernel has put it off for long. A blocking call waits until it does not.
+                Some(Err(error)) if is_put_off(&error) => {
+                    let result = self.block_on(&self.slots[slot]);
+                    self.end(slot, result);
+                }
                 Some(result) => self.end(slot, result),
                 // Not at once: the ring may end the next try in this loop, too.
                 None => self.again.push((slot, self.slots[slot].tries.min(MOST_LOOKS))),
             }
         }
         self.try_held();
+    }
+
+    /// Whether a held write is being written.
+    pub(crate) fn is_trying(&self) -> bool {
+        self.trying.is_some()
     }
 
     /// Whether a write waits for room on the disk.
@@ -295,7 +312,10 @@ impl Engine {
                 has_room = is_try;
             }
         }
-        match self.waiting.pop_front() {
+        // A held write that is due has the next slot: else requests that wait would take every one.
+        let is_for_held =
+            !self.held.is_empty() && self.trying.is_none() && self.looks.0 == 0 && self.free.is_empty();
+        match if is_for_held { None } else { self.waiting.pop_front() } {
             None => self.free.push(slot_number),
             Some(next) => {
                 self.slots[slot_number] = next;

@@ -6,7 +6,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_durable::{DurableError, Seq};
 
 /// Pause before a program or a load that the medium has not finished is polled again.
-pub const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
+pub(crate) const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 /// Writes that find no room are refused when the disk has been full for so long.
 const REFUSED_AFTER: Span = Span::from_ms(2_000);
 /// A flush is polled again after this share of the time that it has taken so far.
@@ -37,6 +37,12 @@ pub(crate) struct Flushing {
     held_since: Option<Time>,
 }
 
+/// Pause before a medium is asked again that has taken so long. It does not notify.
+pub fn medium_pause(taken: Span) -> Span {
+    let share = taken.as_ns() / FLUSH_SHARE;
+    Span::from_ns(share.clamp(MEDIUM_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
+}
+
 impl Flushing {
     /// A caller waits for this transaction to be durable.
     pub(crate) fn want(&mut self, seq: Seq) {
@@ -64,8 +70,7 @@ impl Flushing {
 
     /// Pause before the flush on its way is polled again.
     pub(crate) fn pause(&self, now: Time) -> Span {
-        let share = now.since(self.since).as_ns() / FLUSH_SHARE;
-        Span::from_ns(share.clamp(MEDIUM_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
+        medium_pause(now.since(self.since))
     }
 
     /// Notes how a flush got on: whether transactions became durable, and whether it failed. After an error

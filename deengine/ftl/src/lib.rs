@@ -58,7 +58,7 @@ mod write;
 mod written;
 
 pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
-pub use flushing::MEDIUM_PAUSE;
+pub use flushing::medium_pause;
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::Ftl;

@@ -44,7 +44,7 @@ impl Waiting {
         if self.polls > PATIENCE {
             return Err(OpenError::Damaged(format!("{what}the medium does not finish its programs")));
         }
-        if !ftl.flash.is_held() {
+        if !ftl.flash.is_held() || ftl.flash.is_trying() {
             std::thread::yield_now();
             return Ok(());
         }

@@ -55,7 +55,7 @@ impl Drop for SsdGuard<'_> {
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
         self.workers.post(self.by, ssd.commands.effects());
-        self.workers.post_reads(self.by, ssd.commands.grants());
+        self.workers.post_granted(self.by, ssd.commands.untold_grants());
         let at = (ssd.alarm(), ssd.smart().look_at());
         self.workers.publish(self.by, at, ssd.admin.volumes().has_fences(), !ssd.write_cache_enabled());
     }

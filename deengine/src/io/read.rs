@@ -14,10 +14,10 @@ use super::slow_read::{Parts, SlowReads};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
 use crate::commands::OK;
+use crate::io::state::Grant;
 use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
-use crate::workers::Grant;
 use gnstor_base::controller::{Effect, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::time::Time;
 use gnstor_flash::Ppa;
@@ -97,11 +97,20 @@ impl Read {
     }
 }
 
+/// What a worker sees of the blocks of a read.
+#[derive(Debug, Default)]
+struct Seen {
+    /// A block is still to be fetched, from a file or with a fault to be drawn.
+    is_slow: bool,
+    /// Blocks of an earlier volume at the same place.
+    stale: u64,
+}
+
 /// The reads of one worker.
 #[derive(Debug)]
 pub(super) struct Reads {
-    pub(super) slots: Slab<Read>,
-    pub(super) slow: SlowReads,
+    slots: Slab<Read>,
+    slow: SlowReads,
     /// Sum of a block of zeros.
     zero_sum: u32,
     batch: Batch,
@@ -119,10 +128,25 @@ impl Reads {
         self.slow.at()
     }
 
-    /// Ends the transfers of a read. `None`: no read has this number.
+    /// The reads that are sent in parts.
+    pub(super) fn slow(&mut self) -> &mut SlowReads {
+        &mut self.slow
+    }
+
+    /// Gives a read a number.
+    pub(super) fn begin(&mut self, read: Read) -> u32 {
+        self.slots.insert(read)
+    }
+
+    /// A read under way; `None`: no read has this number.
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Read> {
+        self.slots.get_mut(id)
+    }
+
+    /// Ends the transfers of a read; `None`: no read has this number.
     #[inline]
-    pub(super) fn end(&mut self, transfer: TransferId) -> Option<Read> {
-        self.slots.remove(transfer.0)
+    pub(super) fn end(&mut self, id: u32) -> Option<Read> {
+        self.slots.remove(id)
     }
 }
 
@@ -189,9 +213,9 @@ impl Worker {
     #[inline]
     fn find_all(&mut self, queue: QueueKey, request: &Authorized<Request>) -> Result<(Pages, u32), Refusal> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
-        let (mut all, mut is_slow) = (self.judged.take_found(), false);
+        let (mut all, mut seen) = (self.judged.take_found(), Seen::default());
         let before = all.len();
-        all.extend((0..blocks).map_while(|index| self.find(request, first + index, &mut is_slow)));
+        all.extend((0..blocks).map_while(|index| self.find(request, first + index, &mut seen)));
         let found = &all[before..];
         let mapped = || found.iter().filter_map(|(page, ..)| *page);
         let unmapped = blocks - u32::try_from(mapped().count()).expect("blocks of a command");
@@ -199,7 +223,7 @@ impl Worker {
             Err(Refusal::WrongKey)
         } else if unmapped > 0 && self.ports.look_at(queue).is_some_and(|port| port.tells_unwritten) {
             Err(Refusal::Deallocated)
-        } else if is_slow {
+        } else if seen.is_slow {
             self.reads.slow.parts_of(mapped().collect(), blocks).map(Pages::Parts)
         } else if blocks == 1 {
             Ok(Pages::One(mapped().next()))
@@ -210,6 +234,8 @@ impl Worker {
         if pages.is_err() {
             mapped().for_each(|page| self.shared.ftl().unpin(page));
             all.truncate(before);
+        } else if seen.stale > 0 {
+            self.shared.lock().smart_mut().count_stale_generations(seen.stale);
         }
         self.judged.keep_found(all);
         pages
@@ -263,22 +289,19 @@ impl Worker {
         }
     }
 
-    /// The data of a block. `is_slow`: it is still to be fetched, from a file or with a fault to be drawn.
-    /// `None`: the page belongs to another block.
+    /// The data of a block. `None`: the page belongs to another block.
     #[inline]
-    fn find(&self, request: &Authorized<Request>, vba: u32, is_slow: &mut bool) -> Option<Found> {
+    fn find(&self, request: &Authorized<Request>, vba: u32, seen: &mut Seen) -> Option<Found> {
         let ftl = self.shared.ftl();
         let extent = ftl.extent(request.get().address.vid, request.generation(), vba);
         match extent {
             Extent::Page(page, sum) => {
                 let local = ftl.fetch_plainly(page);
-                *is_slow |= local.is_none();
+                seen.is_slow |= local.is_none();
                 Some((Some(page), local.unwrap_or_else(|| ftl.zero_page()), sum))
             }
             Extent::Unmapped | Extent::StaleGeneration => {
-                if extent == Extent::StaleGeneration {
-                    self.shared.lock().smart_mut().count_stale_generation();
-                }
+                seen.stale += u64::from(extent == Extent::StaleGeneration);
                 Some((None, ftl.zero_page(), self.reads.zero_sum))
             }
             Extent::WrongKey => None,

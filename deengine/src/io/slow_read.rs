@@ -17,7 +17,7 @@ use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Remote, Trans
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::Time;
 use gnstor_flash::{Fetch, Loaded, Ppa, Ticket};
-use gnstor_ftl::MEDIUM_PAUSE;
+use gnstor_ftl::medium_pause;
 use gnstor_proto::status::Refusal;
 use std::collections::HashMap;
 
@@ -54,11 +54,13 @@ pub(super) struct SlowReads {
     pushes: Slab<Part>,
     /// When to ask the medium, which does not notify.
     at: Time,
+    /// When loads began, or one ended.
+    since: Time,
 }
 
 impl Default for SlowReads {
     fn default() -> Self {
-        Self { loads: HashMap::new(), pushes: Slab::marked_twice(), at: Time::NEVER }
+        Self { loads: HashMap::new(), pushes: Slab::marked_twice(), at: Time::NEVER, since: Time::ZERO }
     }
 }
 
@@ -84,14 +86,18 @@ impl Worker {
     pub(super) fn send_parts(&mut self, now: Time, read: Read, blocks: &mut impl Iterator<Item = Found>) {
         let Some((permit, request)) = read.command() else { return };
         let (queue, first) = (permit.queue(), *request.get());
-        let id = self.reads.slots.insert(read);
+        let id = self.reads.begin(read);
         for (index, (page, zeros, sum)) in (0..first.blocks).zip(blocks) {
             let part = Part { read: id, queue, remote: first.remote_of(index), sum, ticket: None };
             match page.map_or(Fetch::Here(zeros), |page| self.shared.ftl().fetch(page)) {
                 Fetch::Here(local) => self.push_part(part, local),
                 Fetch::Loading(ticket) => {
-                    self.reads.slow.loads.insert(ticket, part);
-                    self.reads.slow.at = now;
+                    let slow = self.reads.slow();
+                    if slow.loads.is_empty() {
+                        slow.since = now;
+                    }
+                    slow.loads.insert(ticket, part);
+                    slow.at = now;
                 }
                 Fetch::Unreadable => self.end_part(now, id, Some(Refusal::Unreadable)),
             }
@@ -100,7 +106,7 @@ impl Worker {
 
     fn push_part(&mut self, part: Part, local: LocalRef) {
         let Part { queue, remote, sum, .. } = part;
-        let transfer = TransferId(self.reads.slow.pushes.insert(part));
+        let transfer = TransferId(self.reads.slow().pushes.insert(part));
         self.outbox.push(Effect::Push {
             transfer,
             queue,
@@ -114,27 +120,34 @@ impl Worker {
     /// Sends the blocks that the medium has loaded.
     #[inline]
     pub(super) fn take_loads(&mut self, now: Time) {
-        if now >= self.reads.slow.at {
+        if now >= self.reads.wants() {
             self.send_loaded(now);
         }
     }
 
     fn send_loaded(&mut self, now: Time) {
         while let Some((part, Loaded { ticket, result })) =
-            self.shared.workers().loads().take(self.shared.ftl(), &mut self.reads.slow.loads)
+            self.shared.workers().loads().take(self.shared.ftl(), &mut self.reads.slow().loads)
         {
+            self.reads.slow().since = now;
+            // The name of a queue that is gone may be another one's by now.
+            let is_gone = self.reads.get_mut(part.read).is_none_or(|read| read.command().is_none());
             match result {
-                // If its queue is gone, the push ends at once.
+                Ok(_) if is_gone => {
+                    self.shared.ftl().release(ticket);
+                    self.end_part(now, part.read, Some(Refusal::NotReady));
+                }
                 Ok(local) => self.push_part(Part { ticket: Some(ticket), ..part }, local),
                 Err(_) => self.end_part(now, part.read, Some(Refusal::Unreadable)),
             }
         }
-        self.reads.slow.at = if self.reads.slow.loads.is_empty() { Time::NEVER } else { now + MEDIUM_PAUSE };
+        let slow = self.reads.slow();
+        slow.at = if slow.loads.is_empty() { Time::NEVER } else { now + medium_pause(now.since(slow.since)) };
     }
 
     /// The transfer of a block has ended.
     pub(super) fn end_push(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
-        let Some(part) = self.reads.slow.pushes.remove(transfer.0) else {
+        let Some(part) = self.reads.slow().pushes.remove(transfer.0) else {
             return self.shared.lock().smart_mut().count_unknown_transfer();
         };
         if let Some(ticket) = part.ticket {
@@ -146,7 +159,7 @@ impl Worker {
     /// A block has been sent, or cannot be. The last one ends the read. The serving lease may have ended
     /// meanwhile (protocol rule 2).
     fn end_part(&mut self, now: Time, id: u32, failure: Option<Refusal>) {
-        let Some(read) = self.reads.slots.get_mut(id) else { return };
+        let Some(read) = self.reads.get_mut(id) else { return };
         let done_at = read.done_at();
         let Some(parts) = read.parts() else { return };
         parts.failure = parts.failure.or(failure);
@@ -155,7 +168,7 @@ impl Worker {
             return;
         }
         let failure = parts.failure.or((!self.serves(done_at.max(now))).then_some(Refusal::NotServing));
-        if let Some(read) = self.reads.slots.remove(id) {
+        if let Some(read) = self.reads.end(id) {
             self.end_read(now, read, failure);
         }
     }

@@ -12,7 +12,7 @@ use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Seq;
 use gnstor_flash::{Loaded, Ticket};
-use gnstor_ftl::{CommitError, MEDIUM_PAUSE, NotDurable};
+use gnstor_ftl::{CommitError, NotDurable, medium_pause};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
@@ -53,6 +53,9 @@ impl Ssd {
         if let Some(command) = self.commands.get_mut(id) {
             command.begin_transfer(0);
         }
+        if self.commands.loads.is_empty() {
+            self.commands.loads_since = None;
+        }
         self.commands.loads.insert(ticket, load);
         // The medium does not notify: it is polled.
         self.wake_at(Time::ZERO);
@@ -77,6 +80,7 @@ impl Ssd {
             let ended = self.workers().loads().take(self.ftl(), &mut own);
             self.commands.loads = own;
             let Some((load, loaded)) = ended else { return };
+            self.commands.loads_since = Some(now);
             let LoadFor::Compare(index) = load.to else {
                 self.take_cold(now, &load, loaded);
                 continue;
@@ -131,7 +135,8 @@ impl Ssd {
             Time::NEVER
         };
         if !self.commands.loads.is_empty() {
-            next = next.min(now + MEDIUM_PAUSE);
+            let since = *self.commands.loads_since.get_or_insert(now);
+            next = next.min(now + medium_pause(now.since(since)));
         }
         next.min(judge)
     }

@@ -265,7 +265,7 @@ impl Controller for Worker {
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.now = now;
         match transfer.0 & BOTH_MARKS {
-            MARK => match self.reads.end(transfer) {
+            MARK => match self.reads.end(transfer.0) {
                 Some(read) => self.end_read(now, read, refusal_of(outcome)),
                 None => self.shared.lock().smart_mut().count_unknown_transfer(),
             },

@@ -126,8 +126,8 @@ impl Smart {
     }
 
     /// A read has found a page of another generation of its volume id.
-    pub(crate) fn count_stale_generation(&mut self) {
-        self.stats.stale_generation_reads += 1;
+    pub(crate) fn count_stale_generations(&mut self, blocks: u64) {
+        self.stats.stale_generation_reads += blocks;
     }
 
     /// A write of so many blocks has succeeded; so many of them had an old stamp.

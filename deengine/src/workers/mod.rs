@@ -28,8 +28,7 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
-use crate::permission::Authorized;
-use crate::request::{MAX_VOLUMES, Request};
+use crate::request::MAX_VOLUMES;
 use crate::smart::counters::{Done, DoneCounter};
 use combining::CombiningQueue;
 use fairness::Fairness;
@@ -67,27 +66,17 @@ pub(crate) fn runs(until: Time, at: Time) -> bool {
 }
 
 /// Work that the firmware leaves for a worker.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     /// An effect to carry out. The queue has its name within the SSD.
     Effect(Effect),
-    /// A read to carry out.
-    Read(Box<Grant>),
+    /// The firmware has allowed a read of this queue: the worker takes it from there.
+    Granted(QueueKey),
     /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
     /// this slot.
     CloseOlder(u16),
     /// The Abort `command` names this command, which may pend with the worker.
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
-}
-
-/// A read that the firmware has allowed, and that the worker of its queue carries out.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    pub(crate) queue: QueueKey,
-    pub(crate) cid: u16,
-    /// When the modelled firmware had taken it.
-    pub(crate) at: Time,
-    pub(crate) request: Authorized<Request>,
 }
 
 /// Ends the sleep of a worker's thread.
@@ -396,11 +385,11 @@ impl WorkerSet {
         &self.loads
     }
 
-    /// Worker `by` passes reads to the workers of their queues.
-    pub(crate) fn post_reads(&self, by: usize, grants: &mut Vec<Grant>) {
-        for grant in grants.drain(..) {
-            let worker = worker_of(grant.queue);
-            let (state, note) = (&self.states[worker], Note::Read(Box::new(grant)));
+    /// Tells the workers of these queues that the firmware has allowed reads of them.
+    pub(crate) fn post_granted(&self, by: usize, queues: impl Iterator<Item = QueueKey>) {
+        for queue in queues {
+            let worker = worker_of(queue);
+            let (state, note) = (&self.states[worker], Note::Granted(queue));
             if worker == by { state.leave(note) } else { state.post(note) }
         }
     }

@@ -235,6 +235,7 @@ impl Flash {
             }
         }
         self.held.store(engine.is_held(), Ordering::Relaxed);
+        self.trying.store(engine.is_trying(), Ordering::Relaxed);
         loads.lingering.retain(|&(page, frame)| {
             let read = self.records.has_pins(std::iter::once(page));
             if !read {

@@ -12,11 +12,11 @@ use crate::commands::shares::Shares;
 use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
-use crate::workers::Grant;
 use by_queue::ByQueue;
 use delays::Delays;
 pub(in crate::io) use delays::Waiting;
 use gnstor_base::controller::{Effect, QueueKey};
+use gnstor_base::time::Time;
 use gnstor_flash::{Frame, Ppa, Ticket};
 use gnstor_ftl::NewBlock;
 use slab::Slab;
@@ -47,6 +47,16 @@ pub(crate) enum LoadFor {
     Scrub,
 }
 
+/// A read that the firmware has allowed, and that the worker of its queue carries out.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) queue: QueueKey,
+    pub(crate) cid: u16,
+    /// When the modelled firmware had taken it.
+    pub(crate) at: Time,
+    pub(crate) request: Authorized<Request>,
+}
+
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
 #[derive(Debug)]
 pub(crate) struct Commands {
@@ -72,10 +82,14 @@ pub(crate) struct Commands {
     pub(in crate::io) trim_left: u32,
     /// Pages on their way from the medium.
     pub(in crate::io) loads: HashMap<Ticket, Load>,
+    /// When such loads began, or one ended; `None`: they began after the last look.
+    pub(in crate::io) loads_since: Option<Time>,
     /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
-    /// Reads for the workers of their queues that were not handed to them yet.
+    /// Reads for the workers of their queues, oldest first.
     grants: Vec<Grant>,
+    /// Number of those among them whose workers were told.
+    told: usize,
     /// Data of commands that are not about blocks.
     pub(in crate::io) scratch: Scratch,
     pub(in crate::io) lists: Lists,
@@ -101,8 +115,10 @@ impl Commands {
             is_retrying: false,
             trim_left: STEP_BLOCKS,
             loads: HashMap::new(),
+            loads_since: None,
             effects: VecDeque::new(),
             grants: Vec::new(),
+            told: 0,
             scratch: Scratch::new()?,
             lists: Lists::default(),
             shares: Shares::of(0),
@@ -202,13 +218,23 @@ impl Commands {
         self.grants.push(grant);
     }
 
-    /// The last granted read, if it is of this queue.
+    /// The last granted read, if it is of this queue, and its worker was not told.
     pub(crate) fn granted_to(&mut self, queue: QueueKey) -> Option<Grant> {
-        self.grants.pop_if(|grant| grant.queue == queue)
+        let is_untold = self.grants.len() > self.told;
+        self.grants.pop_if(|grant| is_untold && grant.queue == queue)
     }
 
-    pub(crate) fn grants(&mut self) -> &mut Vec<Grant> {
-        &mut self.grants
+    /// The queues of granted reads whose workers are told now.
+    pub(crate) fn untold_grants(&mut self) -> impl Iterator<Item = QueueKey> {
+        let from = std::mem::replace(&mut self.told, self.grants.len());
+        self.grants[from..].iter().map(|grant| grant.queue)
+    }
+
+    /// The oldest granted read of this queue. Its worker was told.
+    pub(crate) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
+        let at = self.grants[..self.told].iter().position(|grant| grant.queue == queue)?;
+        self.told -= 1;
+        Some(self.grants.remove(at))
     }
 
     pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
