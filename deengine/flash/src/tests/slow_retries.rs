@@ -5,6 +5,9 @@
 
 use super::slow_folder::{SlowFolder, Word};
 use super::*;
+use crate::file::Entered;
+use crate::frames::Frames;
+use crate::io::{Engine, Job};
 use std::time::{Duration, Instant};
 
 /// What a write to the slow disk takes.
@@ -115,4 +118,45 @@ fn the_rest_of_any_request_goes_through_the_ring() {
     program(&flash, Unit(2), 8);
     (8..12).for_each(|page| assert_holds(&flash, Ppa(page), page.into(), true));
     assert_eq!(flash.blocking(), 0);
+}
+
+/// Reads take every slot of the ring as soon as it is free, and more of them wait.
+#[test]
+fn a_held_write_is_tried_again_though_requests_wait_for_every_slot() {
+    let _deadline = crate::tests::deadline();
+    let Ok(folder) = SlowFolder::mount().inspect_err(|error| mounts::left_out("a FUSE mount", error)) else {
+        return;
+    };
+    let file = new_file(&folder.path().join("ssd"), IoMode::Auto);
+    let frames = Arc::new(Frames::new(8, false).unwrap());
+    let entered = Entered::new(&file).unwrap();
+    let mut engine = Engine::new(Arc::clone(&file), entered, Arc::clone(&frames)).unwrap();
+    if !engine.has_ring() {
+        return;
+    }
+    let frame = frames.take(0).unwrap();
+    // The first try finds no room either. The next one is due when the reads begin.
+    engine.bent.extend([-libc::ENOSPC; 2]);
+    engine.program(Unit(0), (0..4).map(|_| None));
+    while !engine.bent.is_empty() {
+        engine.reap();
+    }
+    assert!(engine.is_held());
+    folder.set(Word::ReadMs, 5);
+    let (mut reads, mut is_written) = (0.., false);
+    let (begin, mut under_way) = (Instant::now(), 0);
+    while !is_written {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the write is not tried");
+        while under_way < 600 {
+            engine.load(Ticket(reads.next().unwrap()), Ppa(0), frame);
+            under_way += 1;
+        }
+        engine.reap();
+        while let Some((job, result)) = engine.next_done() {
+            result.unwrap();
+            is_written |= job == Job::Program(Unit(0));
+            under_way -= u32::from(job != Job::Program(Unit(0)));
+        }
+    }
+    folder.set(Word::ReadMs, 0);
 }
