@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 /// A process that runs until it is told to end, and the JSON objects that it prints until then.
 #[derive(Debug)]
@@ -59,8 +60,13 @@ impl Running {
 
     /// The next object that the process prints.
     pub fn object(&self) -> Value {
+        self.try_object().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same, or what the process said in place of it.
+    fn try_object(&self) -> Result<Value, String> {
         let next = self.objects.lock().expect("no panic while held").recv_timeout(LIMIT);
-        next.unwrap_or_else(|e| panic!("it says nothing ({e}); {:?}", self.complaints()))
+        next.map_err(|e| format!("it says nothing ({e}); {:?}", self.last_words()))
     }
 
     /// The lines that the process writes to standard error until it closes that.
@@ -118,9 +124,18 @@ impl SsdProcess {
     /// Starts an SSD through another command that executes it, such as `ip netns exec NAME`.
     pub fn start_through(through: &[&str], listen: &str, extra: &[&str]) -> Self {
         let args = [&["ssd", "--json", "--listen", listen], extra].concat();
-        let running = Running::start_through(through, &args);
-        let serving = running.object();
-        Self { running, serving }
+        let begun = Instant::now();
+        loop {
+            let running = Running::start_through(through, &args);
+            match running.try_object() {
+                Ok(serving) => return Self { running, serving },
+                // A connection of a parallel test may have the port that this SSD had before.
+                Err(why) if why.contains("Address already in use") && begun.elapsed() < LIMIT => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                Err(why) => panic!("{why}"),
+            }
+        }
     }
 
     /// The address at which the SSD listens.
