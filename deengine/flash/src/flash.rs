@@ -15,6 +15,8 @@
 
 mod cut;
 mod data;
+#[cfg(test)]
+mod probes;
 mod program;
 
 use crate::fault::Faults;
@@ -354,24 +356,6 @@ impl Flash {
     #[inline]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
-    }
-
-    /// Whether its file is read and written through a ring.
-    #[cfg(test)]
-    pub(crate) fn has_ring(&self) -> bool {
-        self.lock().engine.as_ref().is_some_and(Engine::has_ring)
-    }
-
-    /// Requests to its file that a blocking call carried out.
-    #[cfg(test)]
-    pub(crate) fn blocking(&self) -> u32 {
-        self.lock().engine.as_ref().map_or(0, Engine::blocking)
-    }
-
-    /// The next requests of its ring return this in place of their own results.
-    #[cfg(test)]
-    pub(crate) fn bend(&self, results: &[i32]) {
-        self.lock().engine.as_mut().expect("a file").bent.extend(results);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

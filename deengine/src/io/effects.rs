@@ -2,8 +2,10 @@
 //! The firmware's effects on their way through a worker, and the end of its queues.
 
 use super::worker::Worker;
+use crate::commands::OK;
 use crate::workers::Note;
 use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey};
+use gnstor_proto::nvme::Cqe;
 use std::collections::VecDeque;
 
 /// Effects and notes that the engine has not taken from a worker yet.
@@ -141,4 +143,11 @@ impl Worker {
             Effect::Ask { .. } => effect,
         })
     }
+}
+
+/// The completion of a read that has succeeded.
+pub(super) fn success(sqhd: u16, cid: u16) -> Cqe {
+    let mut cqe = Cqe { sqhd: sqhd.into(), cid: cid.into(), ..Cqe::default() };
+    cqe.set_status_word(OK.status.0);
+    cqe
 }

@@ -9,11 +9,11 @@
 //!           `----> begin_granted --'   allowed after all, or charged to a rate limit
 //! ```
 
+use super::effects::success;
 use super::judged::Found;
 use super::slow_read::{Parts, SlowReads};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
-use crate::commands::OK;
 use crate::io::state::Grant;
 use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
@@ -23,7 +23,7 @@ use gnstor_base::time::Time;
 use gnstor_flash::Ppa;
 use gnstor_ftl::{Batch, Extent};
 use gnstor_proto::checksum::block_sum;
-use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
+use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 
@@ -398,11 +398,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// The completion of a read that has succeeded.
-fn success(sqhd: u16, cid: u16) -> Cqe {
-    let mut cqe = Cqe { sqhd: sqhd.into(), cid: cid.into(), ..Cqe::default() };
-    cqe.set_status_word(OK.status.0);
-    cqe
 }

@@ -20,9 +20,11 @@ mod fairness;
 mod in_flight;
 mod lease_word;
 pub(crate) mod loads;
+mod note;
 mod status;
 
 pub(crate) use fairness::{Next, Place};
+pub(crate) use note::Note;
 
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -37,9 +39,9 @@ use gnstor_base::time::{Span, Time};
 use in_flight::{InFlight, Seen, Version};
 use lease_word::LeaseWord;
 use loads::Loads;
+use note::Wake;
 use status::Status;
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -63,29 +65,6 @@ pub(crate) fn queue_name(worker: u32, age: u8, port: u16) -> QueueKey {
 #[inline]
 pub(crate) fn runs(until: Time, at: Time) -> bool {
     at < until
-}
-
-/// Work that the firmware leaves for a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Note {
-    /// An effect to carry out. The queue has its name within the SSD.
-    Effect(Effect),
-    /// The firmware has allowed a read of this queue: the worker takes it from there.
-    Granted(QueueKey),
-    /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
-    /// this slot.
-    CloseOlder(u16),
-    /// The Abort `command` names this command, which may pend with the worker.
-    TakeBack { queue: QueueKey, cid: u16, command: u32 },
-}
-
-/// Ends the sleep of a worker's thread.
-struct Wake(Box<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for Wake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wake")
-    }
 }
 
 /// State that one worker shares. Only the worker writes its counters.

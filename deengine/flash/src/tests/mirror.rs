@@ -19,6 +19,13 @@ fn states(path: &Path) -> Vec<u8> {
     (0..8).map(state).collect()
 }
 
+/// Leaves a file and the memory of its records, in this mode, as a killed process does.
+fn leave(path: &Path, image: &[u8], memory: &Path, left: &[u8], mode: u32) {
+    std::fs::write(path, image).unwrap();
+    std::fs::write(memory, left).unwrap();
+    std::fs::set_permissions(memory, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn a_sync_brings_records_to_the_file_and_so_does_an_end_in_order() {
     let _deadline = crate::tests::deadline();
@@ -58,11 +65,7 @@ fn a_start_takes_the_memory_of_a_kill_and_no_other() {
     let (left, image) = (std::fs::read(&memory).unwrap(), std::fs::read(&path).unwrap());
     drop((flash, file));
     assert!(!memory.exists(), "an end in order removes it");
-    let leave = || {
-        std::fs::write(&path, &image).unwrap();
-        std::fs::write(&memory, &left).unwrap();
-        std::fs::set_permissions(&memory, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    };
+    let leave = || leave(&path, &image, &memory, &left, 0o600);
     leave();
     let file = Arc::new(open(&path).unwrap());
     let flash = on_file(&file);
@@ -103,9 +106,7 @@ fn memory_that_another_user_could_change_is_replaced_and_not_used() {
     }
     let (left, image) = (std::fs::read(&memory).unwrap(), std::fs::read(&path).unwrap());
     drop((flash, file));
-    std::fs::write(&path, &image).unwrap();
-    std::fs::write(&memory, &left).unwrap();
-    std::fs::set_permissions(&memory, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    leave(&path, &image, &memory, &left, 0o640);
     let file = Arc::new(open(&path).unwrap());
     let flash = on_file(&file);
     assert!((0..4).all(|page| flash.page(Ppa(page)) == PageState::Erased), "it is not used");
@@ -114,9 +115,7 @@ fn memory_that_another_user_could_change_is_replaced_and_not_used() {
     let (left, image) = (std::fs::read(&memory).unwrap(), std::fs::read(&path).unwrap());
     assert_eq!(memory.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     drop((flash, file));
-    std::fs::write(&path, &image).unwrap();
-    std::fs::write(&memory, &left).unwrap();
-    std::fs::set_permissions(&memory, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    leave(&path, &image, &memory, &left, 0o600);
     let flash = on_file(&Arc::new(open(&path).unwrap()));
     (0..4).for_each(|page| assert_holds(&flash, Ppa(page), u64::from(page) + 20, true));
 }
