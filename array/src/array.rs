@@ -8,6 +8,7 @@
 //! ```
 
 mod ports;
+mod search;
 
 use crate::degraded::make_array;
 use crate::held_key::GivenKey;
@@ -17,13 +18,14 @@ use crate::peers::{Peers, PeersConfig};
 use crate::power::{Powered, Threads};
 use gnstor_auth::Secret;
 use gnstor_daemon::core::MapFormat;
-use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look, Openings};
+use gnstor_daemon::{Access, Connector, Daemon, DaemonConfig, DaemonError, Look, Openings};
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
-use ports::{Joining, TransportAddress, elsewhere, embedded};
+use ports::{Elsewhere, Joining, TransportAddress, elsewhere, embedded};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +65,8 @@ pub struct ArrayConfig {
     pub groups: u32,
     /// Time in which SSDs of other processes have to answer at the start ([`crate::PATIENCE`]).
     pub patience: Duration,
+    /// How long the places of a lost SSD are kept for it; `None`: for ever.
+    pub out_after: Option<Duration>,
     /// Format of a fresh array's fleet map.
     pub map_format: MapFormat,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
@@ -187,21 +191,22 @@ impl Array {
         let peers = start_peers(config, &handle)?;
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
-        let (ports, ssds) = match &config.ssds {
+        let mut connector = None;
+        let Elsewhere { ports, ssds, assumed } = match &config.ssds {
             Ssds::Here(_) => {
                 let at = TransportAddress { address: fabric_address, is_tls: tls.is_some() };
-                embedded(&handle, soft, at, abouts, &daemon)?
+                let (ports, ssds) = embedded(&handle, soft, at, abouts, &daemon)?;
+                Elsewhere { ports, ssds, assumed: BTreeSet::new() }
             }
             Ssds::At(addresses) => {
-                let ssds = (addresses.as_slice(), config.patience);
-                elsewhere(&handle, soft, ssds, &daemon, ssd_tls.as_ref())?
+                let joining = Joining { engine: handle.clone(), soft, daemon, tls: ssd_tls };
+                let found = elsewhere(&joining, addresses, config.patience, config.has_witness)?;
+                connector = Some(Arc::new(joining) as Arc<dyn Connector>);
+                found
             }
         };
         let mut settings = daemon_config(config, access, &ssds);
-        if matches!(config.ssds, Ssds::At(_)) {
-            let joining = Joining { engine: handle.clone(), soft, daemon, tls: ssd_tls };
-            settings.connector = Some(Arc::new(joining));
-        }
+        (settings.connector, settings.assumed) = (connector, assumed);
         let daemon = Daemon::start(config.listen, ports, settings)?;
         let listener = listener
             .map(|listener| Listener::open(listener, handle, tls))
@@ -284,6 +289,8 @@ impl Drop for Array {
 fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> DaemonConfig {
     let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
     daemon.core.groups = config.groups;
+    daemon.core.out_after_ms =
+        config.out_after.map_or(u64::MAX, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
     daemon.core.has_witness = config.has_witness;
     daemon.core.names_addresses = matches!(config.ssds, Ssds::At(_));
     daemon.core.map_format = match (config.map_format, &config.ssds) {

@@ -39,5 +39,5 @@ pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
 pub use degraded::make_array;
 pub use gnstor_auth::{Group, Secret};
 pub use gnstor_daemon::core::MapFormat;
-pub use remote_ssd::PATIENCE;
+pub use remote_ssd::{OUT_AFTER, PATIENCE};
 pub use units::human_bytes;

@@ -78,15 +78,20 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     }
     found.sort_unstable();
     let shown = folder.display();
-    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
+    // With its number and its size a lost SSD begins anew, with an empty file.
+    let last = found.last().copied();
+    let begins_anew = last.is_some() && like.bytes.is_some() && count.is_some_and(|count| last < Some(count));
+    if !begins_anew && found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
         let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
         return Err(MediaError::Request(format!(
-            "{shown} holds the SSDs {}, which is not an array: put the missing ones back",
+            "{shown} holds the SSDs {}, which is not an array: put the missing ones back. If one is lost for \
+             good, begin with an empty file in its place (--ssds N --ssd-size SIZE), then gnstor fleet replace",
             numbers.join(", ")
         )));
     }
     let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
     let count = match count {
+        Some(count) if begins_anew => count,
         Some(count) if held != 0 && count != held => {
             return Err(MediaError::Request(format!(
                 "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
@@ -98,7 +103,9 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     let plan = |index| {
         let file = Some(folder.join(format!("ssd-{index}.gns")));
         // A folder's new SSDs have the default capacity; those it holds have their own.
-        let bytes = like.bytes.or((held == 0).then_some(DEFAULT_BYTES));
+        let is_new = held == 0 || !found.contains(&index);
+        let bytes = like.bytes.filter(|_| is_new || !begins_anew);
+        let bytes = bytes.or(is_new.then_some(DEFAULT_BYTES));
         Plan { index: Some(index), bytes, file, ..like.clone() }
     };
     Ok((0..count).map(plan).collect())

@@ -2,7 +2,6 @@
 //! An SSD in a process of its own, as the daemon reaches it: by a TCP link and an admin queue. Both are
 //! made anew when they break.
 
-use crate::absent::AbsentQueue;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
@@ -11,7 +10,7 @@ use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest wait for one step of a connection.
 const STEP: Duration = Duration::from_secs(1);
@@ -20,8 +19,10 @@ const STEP: Duration = Duration::from_secs(1);
 const KATO: Duration = Duration::from_secs(15);
 /// How long the array waits at its start for an SSD that does not answer, unless it is told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for an SSD that answers "not ready".
-const RECOVERY: Duration = Duration::from_secs(600);
+/// How long the places of a lost SSD are kept for it by default, before other SSDs take them.
+pub const OUT_AFTER: Duration = Duration::from_secs(30);
+/// The same for SSDs that answer "not ready", while less than a majority is there.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(600);
 
 /// The connection to one SSD. Dropping it ends its link.
 #[derive(Debug)]
@@ -61,33 +62,20 @@ impl RemoteSsd {
         self.try_connect().map_err(|why| self.error(why))
     }
 
-    /// Connects with an SSD that may be on its way up. `start` is when the array began to connect its SSDs:
-    /// all together wait at most `patience` for SSDs that are not there. `Ok(Err)`: it is not there, and may
-    /// come later.
-    pub(crate) fn connect_patiently(
-        &mut self,
-        start: Instant,
-        patience: Duration,
-    ) -> Result<Result<HostQueue, AbsentQueue>, ChannelError> {
-        loop {
-            match self.try_connect() {
-                Ok(queue) => return Ok(Ok(queue)),
-                Err(Why::Recovering) if start.elapsed() < RECOVERY => {
-                    tracing::debug!(ssd = self.index, "it recovers");
-                }
-                Err(Why::Absent(why)) if start.elapsed() < patience => {
-                    tracing::debug!(ssd = self.index, why, "not yet");
-                }
-                Err(Why::Absent(cause)) => {
-                    return Ok(Err(AbsentQueue { peer: self.name(), cause }));
-                }
-                Err(why) => return Err(self.error(why)),
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+    /// Connects with an SSD that may be on its way up.
+    ///
+    /// # Errors
+    /// Why it is not there.
+    pub(crate) fn look(&mut self) -> Result<HostQueue, NotThere> {
+        self.try_connect().map_err(|why| match why {
+            Why::Absent(cause) => NotThere::Absent(cause),
+            Why::Recovering => NotThere::Recovering,
+            why => NotThere::Refused(self.error(why)),
+        })
     }
 
-    fn name(&self) -> String {
+    /// Number and address, for people.
+    pub(crate) fn name(&self) -> String {
         format!("SSD {} at {}", self.index, self.address)
     }
 
@@ -138,13 +126,23 @@ impl RemoteSsd {
     }
 
     fn open_link(&self) -> std::io::Result<u32> {
-        let none = || std::io::Error::other("the address has no meaning");
-        let target = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
         let host = host.trim_matches(['[', ']']);
-        let stream = TcpStream::connect_timeout(&target, STEP)?;
+        let stream = self.dial()?;
         let wire = Wire::client(stream, self.tls.as_ref(), host, STEP)?;
         self.engine.call(move |engine, _| engine.add_remote(wire)).map_err(std::io::Error::other)?
+    }
+
+    /// A name may have several addresses, such as one of IPv6 at which no process listens.
+    fn dial(&self) -> std::io::Result<TcpStream> {
+        let mut last = std::io::Error::other("the address has no meaning");
+        for target in self.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&target, STEP) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     fn end(&mut self) {
@@ -152,6 +150,17 @@ impl RemoteSsd {
             self.engine.cast(move |engine, now| engine.remove_remote(now, link));
         }
     }
+}
+
+/// Why an array that starts does not have an SSD.
+#[derive(Debug)]
+pub(crate) enum NotThere {
+    /// No process answers at the address, or none yet.
+    Absent(String),
+    /// The SSD is being restored, and answers "not ready".
+    Recovering,
+    /// Another try would find the same.
+    Refused(ChannelError),
 }
 
 /// Why an SSD is not reached.

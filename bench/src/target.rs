@@ -46,6 +46,7 @@ impl Target {
             fabric_listen: None,
             link,
             patience: gnstor_array::PATIENCE,
+            out_after: Some(gnstor_array::OUT_AFTER),
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             // The baselines send each command once. On a machine that keeps an engine waiting for longer than
             // a serving lease they would fail.

@@ -56,6 +56,7 @@ impl<'a> Cast<'a> {
             fabric_listen: None,
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
             patience: gnstor_array::PATIENCE,
+            out_after: Some(gnstor_array::OUT_AFTER),
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             map_format: MapFormat::default(),
             threads: args.engines.threads(),

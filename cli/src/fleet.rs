@@ -9,7 +9,9 @@ use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
-use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterRequest, RegisterResponse};
+use gnstor_proto::grpc::{
+    FleetSsd, GetMapRequest, GetMapResponse, ListRequest, RegisterRequest, RegisterResponse,
+};
 use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
@@ -136,24 +138,43 @@ impl Fleet {
         Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 
+    /// Takes the reasons from the fleet's own list: the daemon names here only members of the map.
+    pub(crate) fn why_away(&mut self, shown: &[FleetSsd]) {
+        for of in shown.iter().filter(|of| !of.away.is_empty() && !of.taken_out) {
+            if let Some(ssd) = self.ssds.iter_mut().find(|ssd| ssd.info.index == of.index) {
+                ssd.down.get_or_insert_with(|| of.away.clone());
+            }
+        }
+    }
+
     /// Capacity of the SSDs that are there and may hold blocks, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.ssds.iter().filter(|ssd| ssd.has_room()).map(|ssd| ssd.info.capacity_bytes).sum()
     }
 
-    /// Whether each block of each volume has all its copies in the map, and they serve.
-    pub(crate) fn has_all_copies(&self) -> bool {
-        let replicas = self.volumes.iter().map(|v| v.replicas).max().unwrap_or(0);
+    /// Least number of copies that serve, of any block of a volume with this many replicas.
+    pub(crate) fn copies_left(&self, replicas: u32) -> u32 {
+        let serves = |ssd: u16| self.ssds.get(usize::from(ssd)).is_some_and(|ssd| !ssd.serves_nothing());
         let places = usize::try_from(replicas).unwrap_or(usize::MAX).min(self.map.width());
-        let serves = |group: u32, place: usize| self.map.place(group, place).is_some_and(|at| !at.filling);
-        (0..self.map.groups()).all(|group| (0..places).all(|place| serves(group, place)))
+        let is_copy = |group, place: &usize| {
+            self.map.place(group, *place).is_some_and(|at| !at.filling && serves(at.ssd))
+        };
+        let copies = |group: u32| (0..places).filter(|place| is_copy(group, place)).count();
+        let fewest = (0..self.map.groups()).map(copies).min().unwrap_or(0);
+        u32::try_from(fewest).unwrap_or(u32::MAX)
     }
 
-    /// SSDs whose copies are missing. One that was taken out is none, once others have them.
-    pub(crate) fn gone(&self) -> usize {
-        let others_have_all = self.has_all_copies();
-        let is_gone = |ssd: &&Ssd| ssd.serves_nothing() && !(ssd.is_out && others_have_all);
-        self.ssds.iter().filter(is_gone).count()
+    /// Whether copies of a block may differ. A write may not be known to be on all of them, or an SSD of the
+    /// map that serves nothing may lack later writes.
+    pub(crate) fn may_differ(&self, volume: &VolumeInfo) -> bool {
+        let is_behind = |ssd: &Ssd| ssd.serves_nothing() && !ssd.is_out;
+        volume.replicas > 1 && (volume.unsettled || self.ssds.iter().any(is_behind))
+    }
+
+    /// Whether each block of each volume has all its copies, and they serve.
+    pub(crate) fn has_all_copies(&self) -> bool {
+        let replicas: BTreeSet<u32> = self.volumes.iter().map(|v| v.replicas).collect();
+        replicas.into_iter().all(|replicas| self.copies_left(replicas) >= replicas)
     }
 
     /// The SSDs that the capacity does not count.
@@ -170,17 +191,6 @@ impl Fleet {
 fn is_witness(map: &AnyMap, ssd: u16) -> bool {
     let AnyMap::Three(map) = map else { return false };
     map.ssds.get(usize::from(ssd)).is_some_and(|ssd| ssd.vote == Vote::Witness)
-}
-
-/// Least number of copies that any block of a volume has left while `gone` SSDs serve nothing.
-pub(crate) fn copies_left(volume: &VolumeInfo, gone: usize) -> u32 {
-    volume.replicas.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX))
-}
-
-/// Whether copies of a block may differ. That is so if a write is not known to be on all of them, or if SSDs
-/// that serve nothing lack later writes.
-pub(crate) fn may_differ(volume: &VolumeInfo, gone: usize) -> bool {
-    (gone > 0 || volume.unsettled) && volume.replicas > 1
 }
 
 /// Bytes that a volume takes, all replicas counted.
@@ -208,12 +218,9 @@ pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, Cli
     Ok(Credentials { host: Host { serial, ..Host::from(Identity::Client(id)) }, secret })
 }
 
-/// The SSDs as the daemon knows them; none where it does not answer.
-pub(crate) fn ssds(array: &ArrayArgs) -> Vec<Ssd> {
-    Fleet::ask(array).map(|fleet| fleet.ssds).unwrap_or_else(|error| {
-        tracing::debug!("how the SSDs are is not known: {error}");
-        Vec::new()
-    })
+/// The array as the daemon knows it; `None` if it does not answer.
+pub(crate) fn known(array: &ArrayArgs) -> Option<Fleet> {
+    Fleet::ask(array).inspect_err(|error| tracing::debug!("how the SSDs are is not known: {error}")).ok()
 }
 
 /// Makes a call, once.

@@ -86,7 +86,9 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
         let absent = fleet.ssds.iter().filter(|ssd| ssd.state() == SsdState::Absent);
         let mut back: Vec<u32> = absent.chain(gone().filter(is_lost)).map(|ssd| ssd.index).collect();
         back.dedup();
+        let is_lossy = fleet.ssds.iter().any(|ssd| ssd.is_lossy);
         let remedy = match back.is_empty() {
+            _ if is_lossy => "gnstor fleet salvage --dry-run says which copies can be merged".into(),
             true => "their copies are being merged: keep all SSDs running (gnstor fleet salvage)".into(),
             false => {
                 format!("bring SSD {} back (start it again, or gnstor fleet resume)", list(back.into_iter()))
@@ -95,6 +97,14 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
         return Health::Unavailable(format!(
             "{} of {all} groups have no copy that serves: their blocks cannot be read or written; {remedy}",
             grouped(waits)
+        ));
+    }
+    if let Some(away) = voters_lost(fleet) {
+        return Health::Unavailable(format!(
+            "SSD {} of the {} voters do not answer: without a majority the other SSDs soon serve nothing; \
+             start them again",
+            list(away.into_iter()),
+            fleet.voters.len()
         ));
     }
     let wanted = usize::try_from(fleet.replicas).unwrap_or(0);
@@ -119,6 +129,13 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
     Health::Degraded(format!("{what}; {}", remedy(fleet, !down.is_empty())))
 }
 
+/// The voters that do not answer, if the others are no majority.
+fn voters_lost(fleet: &ShowResponse) -> Option<Vec<u32>> {
+    let is_away = |voter: &&FleetSsd| fleet.voters.contains(&voter.index) && voter.down_ms.is_some();
+    let away: Vec<u32> = fleet.ssds.iter().filter(is_away).map(|ssd| ssd.index).collect();
+    (!away.is_empty() && away.len() * 2 >= fleet.voters.len()).then_some(away)
+}
+
 fn remedy(fleet: &ShowResponse, is_down: bool) -> String {
     let of =
         |is_so: &dyn Fn(&FleetSsd) -> bool| list(fleet.ssds.iter().filter(|s| is_so(s)).map(|s| s.index));
@@ -135,6 +152,11 @@ fn remedy(fleet: &ShowResponse, is_down: bool) -> String {
     }
     if is_down {
         return "the next map leaves it out in about half a second".into();
+    }
+    let has_note =
+        |ssd: &&FleetSsd| ssd.state() == SsdState::Out && ssd.away.contains("gnstor fleet replace");
+    if let Some(ssd) = fleet.ssds.iter().find(has_note) {
+        return format!("another SSD is in the place of SSD {}: see its note", ssd.index);
     }
     let out = of(&|ssd| ssd.state() == SsdState::Out && !ssd.is_witness);
     format!("start SSD {out} again: it gets its places back and fills them")
@@ -173,6 +195,12 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
     if !ssd.away.is_empty() {
         let since = ssd.down_ms.map_or("down".into(), |ms| format!("silent for {}", seconds(ms)));
         notes.push(format!("{since}: {}", printable(&ssd.away)));
+        if let Some(ms) = ssd.drawn_anew_in_ms {
+            notes.push(match ms {
+                0 => "other SSDs may take its places now".into(),
+                ms => format!("its places are kept for {} more", seconds(ms)),
+            });
+        }
     }
     if ssd.flaps {
         notes.push(format!("came back three times in ten minutes: gnstor fleet resume {}", ssd.index));
@@ -286,7 +314,7 @@ pub(crate) fn to_json(fleet: &ShowResponse, ssds: &[&FleetSsd]) -> Value {
         json!({ "index": ssd.index, "uuid": hex(&ssd.uuid), "address": ssd.address, "node": ssd.node,
                 "rack": ssd.rack, "state": state(ssd), "votes": ssd.votes, "incarnation": ssd.incarnation,
                 "shrunk_at": ssd.shrunk_at, "why": (!ssd.away.is_empty()).then_some(&ssd.away),
-                "down_ms": ssd.down_ms, "flaps": ssd.flaps, "taken_out": ssd.taken_out,
+                "down_ms": ssd.down_ms, "drawn_anew_in_ms": ssd.drawn_anew_in_ms, "flaps": ssd.flaps, "taken_out": ssd.taken_out,
                 "witness": ssd.is_witness,
                 "serving_groups": ssd.serving, "filling_groups": ssd.filling,
                 "last_copies": ssd.last_copies, "fill": fill, "leaves": ssd.leaves,

@@ -2,7 +2,7 @@
 //! `gnstor status` and `gnstor df`: a running array on one screen.
 
 use crate::args::ArrayArgs;
-use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
+use crate::fleet::{Fleet, Ssd, taken_bytes};
 use crate::fleet_ops;
 use crate::fleet_show::{Health, health};
 use crate::key::MAY_ALL;
@@ -78,8 +78,9 @@ impl Condition {
 /// # Errors
 /// [`CliError`]: the daemon cannot be reached or does not answer.
 pub fn status(args: &ArrayArgs) -> Result<u8, CliError> {
-    let fleet = Fleet::ask(args)?;
-    let condition = Condition::of(&fleet).with(&health(&fleet_ops::ask(args)?));
+    let (mut fleet, shown) = (Fleet::ask(args)?, fleet_ops::ask(args)?);
+    fleet.why_away(&shown.ssds);
+    let condition = Condition::of(&fleet).with(&health(&shown));
     show(args, &fleet, &condition);
     Ok(condition.exit_code())
 }
@@ -92,11 +93,10 @@ fn show(args: &ArrayArgs, fleet: &Fleet, condition: &Condition) {
                     "serves_reads": !s.serves_nothing(), "capacity_bytes": s.info.capacity_bytes,
                     "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
-        let gone = fleet.gone();
         let volume = |v: &VolumeInfo| {
-            let left = copies_left(v, gone);
+            let left = fleet.copies_left(v.replicas);
             json!({ "name": v.name, "replicas": v.replicas, "copies_left": left, "redundant": left > 1,
-                    "replicas_may_differ": may_differ(v, gone) })
+                    "replicas_may_differ": fleet.may_differ(v) })
         };
         print_json(&json!({
             "array": args.array, "state": state, "map_epoch": fleet.map.epoch(),
@@ -120,8 +120,7 @@ fn show(args: &ArrayArgs, fleet: &Fleet, condition: &Condition) {
     print_ssds(&fleet.ssds);
     outln!();
     outln!("volumes     {}", volumes_line(&fleet.volumes));
-    let gone = fleet.gone();
-    if let Some(line) = degraded_line(&fleet.volumes, gone) {
+    if let Some(line) = degraded_line(fleet) {
         outln!("degraded    {line}");
     }
     if !condition.settling.is_empty() {
@@ -150,18 +149,20 @@ fn print_ssds(ssds: &[Ssd]) {
     }
 }
 
-/// The redundancy that the volumes have lost while `gone` SSDs serve nothing.
-fn degraded_line(volumes: &[VolumeInfo], gone: usize) -> Option<String> {
-    let count =
-        |copies: &dyn Fn(u32) -> bool| volumes.iter().filter(|v| copies(copies_left(v, gone))).count();
-    let (none, single) = (count(&|left| left == 0), count(&|left| left == 1));
-    let differ = volumes.iter().filter(|v| may_differ(v, gone)).count();
-    (gone > 0 && !volumes.is_empty()).then(|| {
-        format!(
-            "{none} volumes have blocks without a copy that is served, {single} blocks with a single one; \
-             copies of {differ} may differ"
-        )
-    })
+/// The redundancy that the volumes have lost.
+fn degraded_line(fleet: &Fleet) -> Option<String> {
+    let left = fleet.volumes.iter().map(|v| (fleet.copies_left(v.replicas), v.replicas));
+    let (mut none, mut fewer) = (0, 0);
+    for (left, replicas) in left {
+        none += u32::from(left == 0);
+        fewer += u32::from(left > 0 && left < replicas);
+    }
+    let volumes = |count| if count == 1 { "1 volume has".into() } else { format!("{count} volumes have") };
+    let without = (none > 0).then(|| format!("{} blocks without a copy that is served", volumes(none)));
+    let with_fewer =
+        (fewer > 0).then(|| format!("{} blocks with fewer copies than replicas", volumes(fewer)));
+    let lines: Vec<String> = without.into_iter().chain(with_fewer).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
 }
 
 fn volumes_line(volumes: &[VolumeInfo]) -> String {
@@ -170,7 +171,7 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
     let more = if single.len() > 5 { ", ..." } else { "" };
     match (volumes.len(), single.len()) {
         (0, _) => "none".into(),
-        (all, 0) => format!("{all}, each with two or more copies of every block"),
+        (all, 0) => format!("{all}, each made with two or more replicas"),
         (all, some) => {
             format!("{all}; {some} with a single copy, which a failed SSD would lose: {shown}{more}")
         }
@@ -248,7 +249,7 @@ fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
         action: "keep the other SSDs running: they serve these reads".into(),
     });
     // One that was taken out is missed only where copies are.
-    let out = (ssd.is_out && !(ssd.down.is_none() && fleet.has_all_copies())).then(|| Problem {
+    let out = (ssd.is_out && ssd.down.is_none() && !fleet.has_all_copies()).then(|| Problem {
         what: format!("SSD {index} is out of the fleet map: it holds no block"),
         action: "gnstor fleet show says how many copies are left, and what to do; where the map does not \
                  change by itself, copy the volumes into a new array (gnstor cp)"

@@ -82,6 +82,7 @@ fn serve(args: &UpArgs, access: Access, steps: &Steps) -> Result<(), CliError> {
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port(args)?)),
         link: LinkConfig::UNLIMITED,
         patience: if args.standby_of.is_empty() { gnstor_array::PATIENCE } else { crate::standby::PATIENCE },
+        out_after: args.out_after.0,
         groups: args.groups,
         map_format: match args.map_format {
             None => MapFormat::ByCount,
@@ -238,11 +239,31 @@ pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> S
     )
 }
 
+/// Refuses words that only an array of SSDs in processes of their own has. (The parser of the command line
+/// does not, where another word excludes `--ssd-at`.)
+fn needs_ssd_at(args: &UpArgs) -> Result<(), CliError> {
+    let words = [
+        ("--witness", args.witness.is_some()),
+        ("--witness-at", args.witness_at.is_some()),
+        ("--standby-of", !args.standby_of.is_empty()),
+        ("--state", args.state.is_some()),
+        ("--ssd-ca", args.ssd_ca.is_some()),
+        ("--no-auth", args.no_auth),
+    ];
+    match words.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((word, _)) => Err(CliError::Usage(format!(
+            "{word} is for SSDs in processes of their own (gnstor ssd): name them with --ssd-at"
+        ))),
+    }
+}
+
 fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     if !args.ssd_at.is_empty() {
         witness::check(args)?;
         return Ok(Ssds::At(args.ssd_at.clone()));
     }
+    needs_ssd_at(args)?;
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
     if let Some(count) = args.ssds {
         check_ssds(count.into())?;

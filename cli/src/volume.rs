@@ -2,11 +2,12 @@
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
 use crate::args::{ArrayArgs, DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
-use crate::fleet::{self, Ssd};
+use crate::fleet::{self, Fleet, Ssd};
 use crate::lease;
 use crate::limits;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use gnstor_daemon::core::rights::OWNER_PREFIX;
+use gnstor_proto::placement::AnyMap;
 use libgnstor::labels::PARTIAL;
 use libgnstor::{CreateOptions, Right, VolumeInfo};
 use serde_json::{Value, json};
@@ -112,8 +113,8 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let all = array.manager()?.list()?;
     let is_empty = all.is_empty();
     let volumes = selected(all, args);
-    let ssds = fleet::ssds(array);
-    let gone = ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
+    let fleet = fleet::known(array);
+    let ssds = fleet.as_ref().map_or(&[][..], |fleet| &fleet.ssds);
     if array.json {
         let of = |is_so: &dyn Fn(&Ssd) -> bool| {
             json!(ssds.iter().filter(|ssd| is_so(ssd)).map(|ssd| ssd.info.index).collect::<Vec<_>>())
@@ -124,10 +125,10 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
             value["ssds_lossy"] = of(&|ssd| ssd.is_lossy);
             value["ssds_degraded"] = of(&|ssd| ssd.is_damaged);
             value["ssds_filling"] = of(&|ssd| ssd.filling > 0);
-            let left = fleet::copies_left(v, gone);
+            let left = fleet.as_ref().map_or(v.replicas, |fleet| fleet.copies_left(v.replicas));
             value["copies_left"] = json!(left);
             value["redundant"] = json!(left > 1);
-            value["replicas_may_differ"] = json!(fleet::may_differ(v, gone));
+            value["replicas_may_differ"] = json!(fleet.as_ref().is_some_and(|fleet| fleet.may_differ(v)));
             value
         };
         print_json(&volumes.iter().map(with_ssds).collect::<Vec<_>>());
@@ -136,7 +137,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     } else if volumes.is_empty() {
         outln!("no volume matches the filters");
     } else {
-        print_table(&volumes, gone);
+        print_table(&volumes, fleet.as_ref());
     }
     // On standard error, so that a script that reads the list sees volumes only.
     ssds.iter().filter_map(complaint).for_each(|line| eprintln!("gnstor: {line}"));
@@ -174,7 +175,7 @@ fn selected(mut volumes: Vec<VolumeInfo>, args: &ListArgs) -> Vec<VolumeInfo> {
     volumes
 }
 
-fn print_table(volumes: &[VolumeInfo], gone: usize) {
+fn print_table(volumes: &[VolumeInfo], fleet: Option<&Fleet>) {
     outln!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
     for v in volumes {
         let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
@@ -184,21 +185,21 @@ fn print_table(volumes: &[VolumeInfo], gone: usize) {
             format!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
         match v.labels.get(PARTIAL) {
             Some(whole) => outln!("{row}  partial: a copy into {} that is not whole", printable(whole)),
-            None => outln!("{row}{}", lost_redundancy(v, gone)),
+            None => outln!("{row}{}", fleet.map(|fleet| lost_redundancy(v, fleet)).unwrap_or_default()),
         }
     }
 }
 
-/// The redundancy that a volume has lost while `gone` SSDs serve nothing, in words.
-fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
-    match (fleet::copies_left(volume, gone), gone) {
-        (_, 0) if fleet::may_differ(volume, gone) => "  copies may differ: a write failed".into(),
-        (_, 0) => String::new(),
-        (0, _) => "  degraded: some blocks have no copy that is served".into(),
-        (left, _) => format!(
-            "  degraded: some blocks have {left} of {} copies, and copies may differ",
-            volume.replicas
-        ),
+/// The redundancy that a volume has lost, in words.
+fn lost_redundancy(volume: &VolumeInfo, fleet: &Fleet) -> String {
+    match fleet.copies_left(volume.replicas) {
+        0 => "  degraded: some blocks have no copy that is served".into(),
+        left if left < volume.replicas => {
+            format!("  degraded: some blocks have {left} of {} copies", volume.replicas)
+        }
+        _ if !fleet.may_differ(volume) => String::new(),
+        _ if matches!(fleet.map, AnyMap::Three(_)) => "  settling: its copies are being made the same".into(),
+        _ => "  copies may differ: a write failed".into(),
     }
 }
 

@@ -101,7 +101,10 @@ impl Credentials {
                 let no_token = |why: &str| wrong(format!("{}: the token is {why}", path.display()));
                 let text = String::from_utf8(read_secret(path)?).map_err(|_| no_token("no text"))?;
                 let value = format!("Bearer {}", text.trim()).parse::<MetadataValue<Ascii>>();
-                let mut value = value.map_err(|_| no_token("not printable ASCII"))?;
+                let mut value = value.map_err(|_| no_token(
+                        "not one line of printable ASCII (a list for gnstor up --tokens is none: name a file with \
+                         the caller's token alone)",
+                    ))?;
                 value.set_sensitive(true);
                 Some(value)
             }

@@ -60,6 +60,8 @@ pub use unreachable::{unreachable, was_cut};
 
 /// gRPC code in [`Error::Daemon`] for a volume that does not exist.
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;
+/// The code for a name that is taken.
+pub const ALREADY_EXISTS: tonic::Code = tonic::Code::AlreadyExists;
 /// The daemon cannot do it yet: a later try may succeed.
 pub const UNAVAILABLE: tonic::Code = tonic::Code::Unavailable;
 

@@ -9,5 +9,7 @@ pub const LENGTH: &str = "gnstor.length";
 /// SHA-256 of the file in the volume, in hexadecimal. The daemon removes the label when it grants a write
 /// lease.
 pub const SHA256: &str = "gnstor.sha256";
+/// Begins the labels with the owner and the rights of a volume, which only the daemon sets.
+pub const OWNER: &str = "gnstor.owner";
 /// `VID.GENERATION` of the volume that a published volume replaced. Only the daemon sets this label.
 pub const REPLACES: &str = "gnstor.replaces";

@@ -82,6 +82,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
         patience: gnstor_array::PATIENCE,
+        out_after: Some(gnstor_array::OUT_AFTER),
         groups: 256,
         map_format: MapFormat::default(),
         threads: Threads { engines: 3 },

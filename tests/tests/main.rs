@@ -43,6 +43,7 @@ mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
 mod standby;
+mod stands_in;
 mod stopped;
 mod trust_chap;
 mod trust_group;

@@ -20,9 +20,9 @@ const SYSTEM_AT: u64 = 64 << 10;
 const STAYS: [&str; 2] = ["--map-format", "2"];
 
 /// An array of three SSDs in a folder, with volume `v` in two copies.
-struct Three {
-    folder: Folder,
-    data: Vec<u8>,
+pub(crate) struct Three {
+    pub(crate) folder: Folder,
+    pub(crate) data: Vec<u8>,
 }
 
 impl Three {
@@ -34,15 +34,15 @@ impl Three {
         three
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("a plain path").to_owned()
     }
 
-    fn ssd(&self, index: u32) -> PathBuf {
+    pub(crate) fn ssd(&self, index: u32) -> PathBuf {
         self.path(&format!("array/ssd-{index}.gns"))
     }
 
@@ -55,13 +55,13 @@ impl Three {
         Up::start_as(&[&STAYS[..], &["--data", &self.text("array")]].concat())
     }
 
-    fn store(&self, up: &Up, data: &[u8], volume: &str) -> Ended {
+    pub(crate) fn store(&self, up: &Up, data: &[u8], volume: &str) -> Ended {
         std::fs::write(self.path("in"), data).expect("a file can be written");
         up.cp(&[&self.text("in"), &format!("gn://{volume}")])
     }
 
     /// Checks that a copy out of the volume has these bytes, whichever SSD serves it.
-    fn check(&self, up: &Up, when: &str, volume: &str, data: &[u8]) {
+    pub(crate) fn check(&self, up: &Up, when: &str, volume: &str, data: &[u8]) {
         let copied = up.cp(&[&format!("gn://{volume}"), &self.text("out")]);
         assert_eq!(copied.code, 0, "{when}: {}", copied.stderr);
         assert_same(when, &std::fs::read(self.path("out")).expect("it was copied"), data);
@@ -91,7 +91,11 @@ fn is_told(up: &Up, index: u64, why: &str) {
     let serves: Vec<_> = (0..3).map(|ssd| status["ssds"][ssd]["serves_reads"].as_bool()).collect();
     assert_eq!(serves, [0, 1, 2].map(|ssd| Some(ssd != index)));
     let status = gnstor(&["status", "--array", &up.daemon]);
-    assert!(status.stdout.contains("1 blocks with a single one"), "{}", status.stdout);
+    assert!(
+        status.stdout.contains("1 volume has blocks with fewer copies than replicas"),
+        "{}",
+        status.stdout
+    );
     // The missing SSD would bring a deleted volume back.
     up.volume(&["create", "late", "--size", "1MiB"]).failed(&["\"late\"", &name]);
     up.volume(&["delete", "v"]).failed(&["\"v\"", &name]);

@@ -25,6 +25,8 @@ struct Two {
     ssds: Vec<Option<SsdProcess>>,
     addresses: Vec<String>,
     witness: Option<SsdProcess>,
+    /// Address of a witness that runs alone.
+    witness_at: Option<String>,
     up: Option<Up>,
     // Dropped after the processes that use it, since dropping removes it.
     folder: Folder,
@@ -37,7 +39,8 @@ impl Two {
 
     /// Starts with the manager key in this folder, if there is one.
     fn start_in(folder: Folder, runs: Runs) -> Self {
-        let mut two = Self { ssds: vec![None, None], addresses: Vec::new(), witness: None, up: None, folder };
+        let ssds = vec![None, None];
+        let mut two = Self { ssds, addresses: Vec::new(), witness: None, witness_at: None, up: None, folder };
         for index in 0..2 {
             let number = index.to_string();
             let sizes = ["--preset", "null", "--size", "64MiB", "--index", &number];
@@ -46,9 +49,7 @@ impl Two {
             two.ssds[index] = Some(ssd);
         }
         if runs == Runs::Alone {
-            let (file, key) = (two.text("witness.gns"), two.text("array.key"));
-            let args = ["--witness", "--index", "2", "--data", &file, "--manager-key", &key];
-            two.witness = Some(SsdProcess::start("127.0.0.1:0", &args));
+            two.start_witness("127.0.0.1:0", &["--witness", "--index", "2"]);
         }
         two.start_daemon();
         two
@@ -72,10 +73,18 @@ impl Two {
         self.ssds[index] = Some(self.ssd(index, &self.addresses[index], &[]));
     }
 
+    fn start_witness(&mut self, address: &str, more: &[&str]) {
+        let (file, key) = (self.text("witness.gns"), self.text("array.key"));
+        let args = ["--data", &file, "--manager-key", &key];
+        let witness = SsdProcess::start(address, &[&args[..], more].concat());
+        self.witness_at = Some(witness.address());
+        self.witness = Some(witness);
+    }
+
     fn start_daemon(&mut self) {
         let (at, key, folder) = (self.addresses.join(","), self.text("array.key"), self.text("vote"));
-        let witness = match &self.witness {
-            Some(witness) => ["--witness-at".to_owned(), witness.address()],
+        let witness = match &self.witness_at {
+            Some(at) => ["--witness-at".to_owned(), at.clone()],
             None => ["--witness".to_owned(), folder],
         };
         let args = ["--ssd-at", &at, "--manager-key", &key, &witness[0], &witness[1]];
@@ -202,9 +211,36 @@ fn a_witness_that_is_killed_is_named_and_votes_again_when_it_is_back() {
         let why = two.fleet()["why"].as_str().unwrap_or("").to_owned();
         assert!(why.contains("SSD 2 is down, the witness"), "{why}");
         two.write(2);
-        let (file, key) = (two.text("witness.gns"), two.text("array.key"));
-        two.witness = Some(SsdProcess::start(&at, &["--data", &file, "--manager-key", &key]));
+        two.start_witness(&at, &[]);
         two.copies_hold(2);
+        two.ssds[1].take().expect("it runs").kill();
+        two.until_out(1);
+        two.holds(2);
+    });
+}
+
+#[test]
+#[ignore = ".ci/run runs it: it waits for most of its time"]
+fn what_was_down_when_the_daemon_started_takes_its_part_again_when_it_is_back() {
+    within(BUILD_LIMIT, || {
+        let mut two = Two::start(Runs::Alone);
+        two.until_healthy();
+        two.make();
+        // More than a witness has room for. Each SSD counted as large as the smallest that was there.
+        volume(&Guest::connect(&two.daemon().daemon, "maker").client, "large", 32 << 20, 2);
+        two.end_daemon();
+        two.end_ssd(1);
+        two.start_daemon();
+        two.until_out(1);
+        two.write(2);
+        two.start_ssd(1);
+        two.copies_hold(2);
+        two.end_daemon();
+        let at = two.witness_at.clone().expect("it runs alone");
+        two.witness.take().expect("it runs").end("-TERM");
+        two.start_daemon();
+        two.start_witness(&at, &[]);
+        two.until_healthy();
         two.ssds[1].take().expect("it runs").kill();
         two.until_out(1);
         two.holds(2);

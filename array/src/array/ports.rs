@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's ports: an admin queue to each SSD, with the SSD's model and capacity.
 
+use super::search::search;
 use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
 use crate::media::About;
@@ -13,10 +14,11 @@ use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
 use gnstor_proto::nvme::{Cqe, Sqe};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How other processes reach this process's SSDs.
 #[derive(Clone, Copy)]
@@ -73,7 +75,7 @@ pub(super) fn embedded(
     Ok((ports, summary))
 }
 
-/// Checks that a reconnected SSD is not smaller than before, as the map relies on its capacity.
+/// Checks that a reconnected SSD is not smaller than when it was reached before: the map relies on that.
 fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     if is >= was {
         return Ok(());
@@ -84,43 +86,13 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
 }
 
-/// An admin queue to an SSD of another process, its model, and its bytes for blocks.
-type There = (Box<dyn AdminQueue>, String, u64);
-
-/// Connects with an SSD. `Ok(Err)`: it is not there, and may come later.
-fn look_for(
-    remote: &mut RemoteSsd,
-    start: Instant,
-    patience: Duration,
-) -> Result<Result<There, AbsentQueue>, ChannelError> {
-    loop {
-        let queue = match remote.connect_patiently(start, patience)? {
-            Ok(queue) => queue,
-            Err(absent) => return Ok(Err(absent)),
-        };
-        match ask(queue) {
-            // An SSD on its way up may end a connection that it has just taken.
-            Err(ChannelError::Broken { peer, cause }) if start.elapsed() < patience => {
-                tracing::debug!(peer, cause, "the connection broke at once; the daemon dials again");
-            }
-            answer => return answer.map(Ok),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Asks an SSD for its model and its capacity.
-fn ask(mut queue: HostQueue) -> Result<There, ChannelError> {
-    let model = queue.identify(ADMIN_DEADLINE)?.model;
-    let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
-    Ok((Box::new(queue), model, capacity_bytes))
-}
-
-/// Connects with an SSD again and again.
-fn reconnect(mut remote: RemoteSsd, capacity_bytes: u64) -> Reconnect {
+/// Connects with an SSD again and again. `None`: its capacity is not known until it is reached.
+fn reconnect(mut remote: RemoteSsd, mut capacity_bytes: Option<u64>) -> Reconnect {
     Box::new(move || {
         let mut queue = remote.connect()?;
-        not_smaller(remote.index(), capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
+        let bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+        not_smaller(remote.index(), capacity_bytes.unwrap_or(0), bytes)?;
+        capacity_bytes.get_or_insert(bytes);
         Ok(Box::new(queue) as Box<dyn AdminQueue>)
     })
 }
@@ -172,63 +144,62 @@ impl Connector for Joining {
             capacity_bytes: bytes,
             model: "joined later".into(),
             queue: Box::new(AbsentQueue { peer, cause }),
-            reconnect: Some(reconnect(self.remote(index, address), bytes)),
+            reconnect: Some(reconnect(self.remote(index, address), Some(bytes))),
         }
     }
 }
 
-/// Makes admin queues to SSDs of other processes. An SSD that is not there counts as large as the smallest
-/// that is: an array whose SSDs vote starts without it.
-#[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for other processes")]
+/// Admin queues to SSDs of other processes.
+#[derive(Default)]
+pub(super) struct Elsewhere {
+    pub(super) ports: Vec<SsdPort>,
+    pub(super) ssds: Vec<SsdSummary>,
+    /// The SSDs that were not reached, so their capacities are assumed.
+    pub(super) assumed: BTreeSet<u16>,
+}
+
+/// Makes admin queues to SSDs of other processes. An array whose SSDs vote starts without one that is not
+/// there. Until that SSD says its capacity, it counts as large as the smallest one that is there and holds
+/// blocks.
 pub(super) fn elsewhere(
-    engine: &TransportHandle,
-    soft: ExecutorId,
-    (addresses, patience): (&[String], Duration),
-    daemon: &Credentials,
-    tls: Option<&ClientTls>,
-) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
-    let mut found = Vec::new();
-    let start = Instant::now();
-    for (index, address) in (0u16..).zip(addresses) {
-        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
-        remote.use_tls(tls);
-        let there = look_for(&mut remote, start, patience)?;
-        found.push((index, address, remote, there));
-    }
-    let least = found.iter().filter_map(|(.., there)| there.as_ref().ok()).map(|(.., bytes)| *bytes).min();
-    let mut ports = Vec::new();
-    let mut summary = Vec::new();
-    for (index, address, remote, there) in found {
-        let (queue, model, capacity_bytes) = match (there, least) {
-            (Ok(there), _) => there,
-            // The array may start without the SSD. Its capacity is known when it connects.
-            (Err(absent), Some(least)) => {
+    joining: &Joining,
+    addresses: &[String],
+    patience: Duration,
+    has_witness: bool,
+) -> Result<Elsewhere, ArrayError> {
+    let remotes = (0u16..).zip(addresses).map(|(index, address)| joining.remote(index, address));
+    let found = search(remotes.collect(), patience)?;
+    let data = addresses.len() - usize::from(has_witness);
+    let sizes = found.iter().take(data).filter_map(|(_, found)| found.as_ref().ok().map(|there| there.bytes));
+    let least = sizes.min().unwrap_or(0);
+    let mut all = Elsewhere::default();
+    for ((index, address), (remote, found)) in (0u16..).zip(addresses).zip(found) {
+        let (queue, model, capacity_bytes, known): (Box<dyn AdminQueue>, _, _, _) = match found {
+            Ok(there) => (Box::new(there.queue), there.model, there.bytes, Some(there.bytes)),
+            Err(absent) => {
                 tracing::warn!("SSD {index} at {address} is not there: {}", absent.cause);
+                all.assumed.insert(index);
                 let model = format!("not there: {}", absent.cause);
-                (Box::new(absent) as Box<dyn AdminQueue>, model, least)
-            }
-            (Err(AbsentQueue { peer, cause }), None) => {
-                return Err(ChannelError::Refused { peer, cause }.into());
+                (Box::new(absent), model, least, None)
             }
         };
-        summary.push(SsdSummary {
+        all.ssds.push(SsdSummary {
             index,
             bytes: capacity_bytes,
             model: model.clone(),
             address: address.clone(),
             here: None,
         });
-        let reconnect = reconnect(remote, capacity_bytes);
-        ports.push(SsdPort {
+        all.ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),
-            transport: tcp(tls.is_some()),
+            transport: tcp(joining.tls.is_some()),
             address: address.clone(),
             capacity_bytes,
             model,
             queue,
-            reconnect: Some(reconnect),
+            reconnect: Some(reconnect(remote, known)),
         });
     }
-    Ok((ports, summary))
+    Ok(all)
 }

@@ -4,9 +4,12 @@
 use super::ArrayArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use gnstor_array::Group;
-use gnstor_console::words::{EngineArgs, parse_address, parse_listen, parse_ssd, parse_ssd_size, whole};
+use gnstor_console::words::{
+    EngineArgs, parse_address, parse_listen, parse_ssd, parse_ssd_size, parse_time, whole,
+};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What an SSD is and how it keeps its contents: words of `gnstor up` and `gnstor ssd`.
 #[derive(Clone, Debug, Args)]
@@ -62,6 +65,17 @@ impl From<DhGroup> for Group {
     }
 }
 
+/// The word of `--out-after`; `None`: never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutAfter(pub Option<Duration>);
+
+fn parse_out_after(text: &str) -> Result<OutAfter, String> {
+    match text {
+        "never" => Ok(OutAfter(None)),
+        text => parse_time(text).map(|after| OutAfter(Some(after))).map_err(|why| format!("{why}, or never")),
+    }
+}
+
 /// `gnstor up`.
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
@@ -82,6 +96,10 @@ pub struct UpArgs {
     /// witness, and for more than 8 embedded ones]
     #[arg(long, value_parser = whole::<u8>(2, 3), value_name = "2|3")]
     pub map_format: Option<u8>,
+    /// How long the places of a lost SSD are kept for it. Then other SSDs take them and copy its blocks. 0:
+    /// not at all; never: until it is back
+    #[arg(long, default_value = "30s", value_name = "TIME|never", value_parser = parse_out_after)]
+    pub out_after: OutAfter,
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

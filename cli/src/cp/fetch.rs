@@ -7,10 +7,10 @@ use gnstor_console::{CliError, Steps, out};
 use libgnstor::labels::{LENGTH, PARTIAL, SHA256};
 use libgnstor::{Rights, VolumeInfo};
 use sha2::{Digest, Sha256};
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Links that lead to links.
@@ -143,6 +143,8 @@ struct Partial {
     path: PathBuf,
     /// This copy has the lock of the file, so that no other copy writes into it.
     file: File,
+    /// Permissions of the file that it replaces.
+    replaced: Option<Permissions>,
     is_kept: bool,
 }
 
@@ -152,8 +154,15 @@ impl Partial {
         let mut path = whole.to_path_buf().into_os_string();
         path.push(".gnstor-partial");
         let path = PathBuf::from(path);
+        let replaced = std::fs::metadata(whole).ok().map(|there| there.permissions());
         for _ in 0..MOST_TRIES {
-            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true);
+            // The file that is replaced may be private, so no other user reads the new content meanwhile.
+            if replaced.is_some() {
+                options.mode(0o600);
+            }
+            let file = options.open(&path)?;
             match file.try_lock() {
                 Ok(()) => {}
                 // A filesystem without locks.
@@ -168,7 +177,10 @@ impl Partial {
             let found = std::fs::metadata(&path).ok().map(|there| identity(&there));
             if found == Some(identity(&file.metadata()?)) {
                 file.set_len(0)?;
-                return Ok(Self { path, file, is_kept: false });
+                if replaced.is_some() {
+                    file.set_permissions(Permissions::from_mode(0o600))?;
+                }
+                return Ok(Self { path, file, replaced, is_kept: false });
             }
         }
         Err(std::io::Error::other(format!("other copies write {} all the time", path.display())))
@@ -176,6 +188,9 @@ impl Partial {
 
     /// Gives the file its name, durably.
     fn keep(mut self, whole: &Path) -> std::io::Result<()> {
+        if let Some(permissions) = self.replaced.take() {
+            self.file.set_permissions(permissions)?;
+        }
         std::fs::rename(&self.path, whole)?;
         self.is_kept = true;
         let folder = whole.parent().filter(|folder| !folder.as_os_str().is_empty());

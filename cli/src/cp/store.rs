@@ -10,7 +10,7 @@
 use super::{BLOCK, PART, STANDARD, connect, finish, hex, lease};
 use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes};
-use libgnstor::labels::{LENGTH, PARTIAL, REPLACES, SHA256};
+use libgnstor::labels::{LENGTH, OWNER, PARTIAL, REPLACES, SHA256};
 use libgnstor::{Client, CreateOptions, Error, Rights, VolumeInfo};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -177,7 +177,9 @@ fn options(
         }
         options.chunk_bytes = old.chunk_bytes;
         options.labels = old.labels.clone();
-        options.labels.retain(|key, _| ![LENGTH, SHA256, REPLACES].contains(&key.as_str()));
+        // Rights go with the name: the daemon gives the new volume those of the old one.
+        let is_own = |key: &str| [LENGTH, SHA256, REPLACES].contains(&key) || key.starts_with(OWNER);
+        options.labels.retain(|key, _| !is_own(key));
         options.max_iops = old.max_iops;
         options.max_bytes_per_s = old.max_bytes_per_s;
     }
@@ -207,7 +209,8 @@ pub(super) fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> R
         let sum = hex(hash);
         let labels = [(LENGTH.into(), bytes.to_string()), (SHA256.into(), sum.clone())].into();
         // The write lease lasts until the volume has its name: no other client writes in between.
-        publish(client, steps, args.io_timeout, &Naming { partial: &partial, volume, labels })?;
+        let replaces = old.is_some();
+        publish(client, steps, args.io_timeout, &Naming { partial: &partial, volume, labels, replaces })?;
         drop(open);
         Ok(sum)
     });
@@ -254,17 +257,30 @@ struct Naming<'a> {
     partial: &'a VolumeInfo,
     volume: &'a str,
     labels: BTreeMap<String, String>,
+    /// A volume of that name was there when the copy began. One that came later is another's, and stays.
+    replaces: bool,
 }
 
 /// Gives the volume its name. Asks a daemon that is away again for this time. If the daemon had done it and
 /// its answer was lost, it answers the same again.
 #[expect(clippy::disallowed_methods, reason = "the command waits in real time")]
 fn publish(client: &Client, steps: &Steps, wait: Duration, naming: &Naming<'_>) -> Result<(), CliError> {
-    let Naming { partial, volume, labels } = naming;
-    let begun = Instant::now();
+    let Naming { partial, volume, labels, replaces } = naming;
+    let (begun, mut replaces) = (Instant::now(), *replaces);
     loop {
-        match client.manager().publish(partial, volume, labels.clone(), true) {
+        match client.manager().publish(partial, volume, labels.clone(), replaces) {
             Ok(_) => return Ok(()),
+            // Of two copies at once the last one stays. What another client has created is not replaced.
+            Err(error) if !replaces && has_code(&error, libgnstor::ALREADY_EXISTS) => {
+                if !client.get(volume)?.labels.contains_key(SHA256) {
+                    return Err(CliError::Stopped(format!(
+                        "volume {volume} was created by another client while this copy ran, and stays as it \
+                         is: gnstor cp again replaces it"
+                    )));
+                }
+                replaces = true;
+                continue;
+            }
             Err(error) if !is_away(&error) || begun.elapsed() >= wait => return Err(error.into()),
             Err(_) if steps.interrupted() => return Err(CliError::Interrupted),
             Err(error) => tracing::debug!("publishing {volume}: {error}"),
@@ -277,9 +293,12 @@ fn publish(client: &Client, steps: &Steps, wait: Duration, naming: &Naming<'_>) 
 fn is_away(error: &Error) -> bool {
     match error {
         Error::Silent { .. } | Error::Unreachable { .. } => true,
-        Error::Daemon(status) => status.code() == libgnstor::UNAVAILABLE,
-        _ => false,
+        error => has_code(error, libgnstor::UNAVAILABLE),
     }
+}
+
+fn has_code(error: &Error, code: tonic::Code) -> bool {
+    matches!(error, Error::Daemon(status) if status.code() == code)
 }
 
 /// Deletes a temporary volume. One that has its final name by now is not found.

@@ -62,6 +62,11 @@ fn an_ssd_that_is_down_and_has_the_only_copy_makes_blocks_unavailable() {
     assert_eq!(health(&fleet).exit_code(), 2);
     words(&health(&fleet), &["SSD 1 is down", "half a second"]);
     assert!(note(&fleet, &fleet.ssds[1]).contains("silent for 4.1 s: it does not answer"));
+    fleet.ssds[1].drawn_anew_in_ms = Some(26_040);
+    assert!(note(&fleet, &fleet.ssds[1]).contains("it does not answer; its places are kept for 26.0 s more"));
+    assert_eq!(json_of(&fleet)["ssds"][1]["drawn_anew_in_ms"], 26_040);
+    fleet.ssds[1].drawn_anew_in_ms = Some(0);
+    assert!(note(&fleet, &fleet.ssds[1]).contains("other SSDs may take its places now"));
     fleet.ssds[1].last_copies = 5;
     assert_eq!(health(&fleet).exit_code(), 3);
     words(&health(&fleet), &["5 of 64 groups have no copy", "bring SSD 1 back"]);
@@ -70,6 +75,27 @@ fn an_ssd_that_is_down_and_has_the_only_copy_makes_blocks_unavailable() {
     fleet.groups_by_copies = vec![7, 0, 57];
     words(&health(&fleet), &["7 of 64 groups", "bring SSD 1 back"]);
     assert_eq!(json_of(&fleet)["state"], "unavailable");
+}
+
+#[test]
+fn without_a_majority_of_the_voters_blocks_are_unavailable() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    fleet.voters = vec![0, 1, 2];
+    let down = |fleet: &mut ShowResponse, ssd: usize| {
+        (fleet.ssds[ssd].away, fleet.ssds[ssd].down_ms) = ("it does not answer".into(), Some(900));
+    };
+    down(&mut fleet, 2);
+    down(&mut fleet, 3);
+    assert_eq!(health(&fleet).exit_code(), 2, "two of three voters are there");
+    down(&mut fleet, 1);
+    assert_eq!(health(&fleet).exit_code(), 3);
+    words(&health(&fleet), &["SSD 1, 2 of the 3 voters", "start them again"]);
+    let mut fleet = self::fleet();
+    fleet.ssds[1].set_state(SsdState::Out);
+    fleet.groups_by_copies = vec![0, 7, 57];
+    fleet.ssds[1].away = "it is another SSD, and is empty: gnstor fleet replace 1 gives it the place".into();
+    words(&health(&fleet), &["another SSD is in the place of SSD 1", "note"]);
 }
 
 #[test]

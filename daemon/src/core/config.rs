@@ -59,7 +59,8 @@ pub struct CoreConfig {
     pub retry_max_ms: u64,
     /// After this time a request is answered, done or not.
     pub request_ms: u64,
-    /// How long the places of a lost SSD are kept for it, before other SSDs fill them.
+    /// How long the places of a lost SSD are kept for it, before other SSDs fill them. [`u64::MAX`]: for
+    /// ever.
     pub out_after_ms: u64,
     /// Whether an SSD with much less than its share of the places takes the rest of it.
     pub spreads: bool,

@@ -120,6 +120,7 @@ impl Core {
             shrunk_at: ssd.shrunk_at,
             away: self.changes.why_down(index).map(str::to_owned).or(why),
             down_since_ms: self.changes.down_since(index),
+            drawn_anew_at_ms: self.drawn_anew_at(index).filter(|_| !self.changes.is_taken_out(index, ssd)),
             flaps: self.changes.flaps(index),
             taken_out: self.changes.is_taken_out(index, ssd),
             is_witness: self.is_witness(index, ssd),
@@ -155,7 +156,8 @@ impl Core {
         if self.absent_by_loss(map, SsdSet::EMPTY.with(ssd)).contains(ssd) {
             return Err(format!(
                 "SSD {ssd} cannot be removed: it has the last copy of some placement group, of a volume with \
-                 {} replicas; wait until other SSDs have filled (gnstor fleet show), or delete such volumes",
+                 {} replicas; move it (gnstor fleet drain {ssd}), wait for SSDs that fill (gnstor fleet show), or \
+                 delete such volumes",
                 self.fewest()
             ));
         }
@@ -204,7 +206,21 @@ impl Core {
             Some(State3::Out) if self.changes.is_taken_out(ssd, &map.ssds[usize::from(ssd)]) => {
                 Err(format!("SSD {ssd} cannot be {what}: it has been taken out already"))
             }
-            Some(_) => Ok(map),
+            Some(_) => {
+                let voters = map.voters();
+                let away = || voters.iter().filter(|&voter| self.changes.why_down(voter).is_some());
+                if u32::try_from(away().count()).is_ok_and(|away| away * 2 < voters.len()) {
+                    return Ok(map);
+                }
+                let away: Vec<String> = away().map(|voter| format!("SSD {voter}")).collect();
+                Err(format!(
+                    "SSD {ssd} cannot be {what}: {} of the {} voters are down ({}), so no other map can be \
+                     decided; start these first",
+                    away.len(),
+                    voters.len(),
+                    away.join(", ")
+                ))
+            }
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Members {
     stands_in: BTreeMap<u16, String>,
     /// Number of SSDs that the daemon was given.
     given: usize,
+    /// Those of them that were not reached at the start, so their capacities were assumed.
+    assumed: BTreeSet<u16>,
 }
 
 /// The changes that a map makes to the members.
@@ -65,12 +67,18 @@ impl Members {
             coming: BTreeSet::new(),
             stands_in: BTreeMap::new(),
             given: capacities.len(),
+            assumed: BTreeSet::new(),
         }
     }
 
     /// Notes the SSDs for which a substitute answers.
     pub(super) fn stand_in(&mut self, stands_in: BTreeMap<u16, String>) {
         self.stands_in = stands_in;
+    }
+
+    /// Why a substitute answers for this SSD.
+    pub(super) fn substitute(&self, ssd: u16) -> Option<&str> {
+        self.stands_in.get(&ssd).map(String::as_str)
     }
 
     /// Whether a substitute answers for a member.
@@ -106,6 +114,16 @@ impl Members {
         self.blocks.len()
     }
 
+    /// The capacities of these SSDs are assumed.
+    pub(super) fn assume(&mut self, ssds: &BTreeSet<u16>) {
+        self.assumed.clone_from(ssds);
+    }
+
+    /// Whether the daemon began without knowing the SSD's capacity.
+    pub(super) fn is_assumed(&self, ssd: u16) -> bool {
+        usize::from(ssd) >= self.given || self.assumed.contains(&ssd)
+    }
+
     /// Number of SSDs that were connected when the daemon began.
     pub(super) fn given(&self) -> usize {
         self.given
@@ -127,7 +145,7 @@ impl Members {
         &self.blocks
     }
 
-    /// Capacity of a connected SSD in bytes, when this daemon started.
+    /// Capacity of a connected SSD in bytes, as far as it is known.
     pub(super) fn bytes(&self, ssd: u16) -> u64 {
         self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
     }

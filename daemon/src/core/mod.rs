@@ -290,10 +290,14 @@ impl Core {
         self.now = self.now.max(now);
         let late: Vec<_> =
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
-        for ticket in late {
-            let message = self.late_message(ticket);
-            self.forget_repair(ticket);
-            self.fail(ticket, GrpcCode::Unavailable, message);
+        if !late.is_empty() {
+            for ticket in late {
+                let message = self.late_message(ticket);
+                self.forget_repair(ticket);
+                self.fail(ticket, GrpcCode::Unavailable, message);
+            }
+            self.forget_settles();
+            self.forget_parked();
         }
         self.start_step(now);
         self.revoke_out_of_reach(now);

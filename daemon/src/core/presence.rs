@@ -142,6 +142,13 @@ impl Core {
         self
     }
 
+    /// The capacities of these SSDs are assumed: they were not reached, and say their own later.
+    #[must_use]
+    pub fn assuming(mut self, ssds: &BTreeSet<u16>) -> Self {
+        self.members.assume(ssds);
+        self
+    }
+
     /// The SSDs that are not there or not up to date, and why.
     pub fn absent(&self) -> BTreeMap<u16, String> {
         let mut missing = self.members.missing(false);

@@ -35,6 +35,8 @@ pub struct SsdView {
     pub away: Option<String>,
     /// Time at which it stopped answering, on the clock of `now`.
     pub down_since_ms: Option<u64>,
+    /// When other SSDs take its empty places, on the same clock.
+    pub drawn_anew_at_ms: Option<u64>,
     /// The SSD came back too often, and stays out until it is resumed.
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.

@@ -11,7 +11,7 @@ use gnstor_proto::vendor::LABEL_BYTES;
 use std::sync::Arc;
 
 /// Prefix of the daemon's labels, which no request may set.
-pub const OWNER_PREFIX: &str = "gnstor.owner";
+pub use gnstor_proto::labels::OWNER as OWNER_PREFIX;
 /// The connection of a call whose connection has closed.
 pub const HUNG_UP: u64 = u64::MAX;
 /// Longest name of a principal, in bytes.

@@ -22,7 +22,7 @@ use super::volume::{Change, Purpose, Settle, Stage, Then, Volume};
 use super::{Answer, Command, CommandId, Core, Owner, Ticket};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::status::Refusal;
+use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +99,17 @@ impl Core {
         let must = self.map_of_voters().is_some()
             && self.volumes.get(&vid).is_some_and(|v| v.entry.unsettled || v.entry.writer.is_some());
         let Some(volume) = self.volumes.get_mut(&vid).filter(|_| must) else { return Some(request) };
-        volume.settle.get_or_insert_default().waiting.push_back((ticket, request));
+        let waiting = &mut volume.settle.get_or_insert_default().waiting;
+        if waiting.len() >= self.config.max_queue {
+            let message = format!(
+                "{} requests wait for volume {:?}, which is being settled: try again later",
+                waiting.len(),
+                volume.entry.name
+            );
+            self.fail(ticket, GrpcCode::Unavailable, message);
+            return None;
+        }
+        waiting.push_back((ticket, request));
         if !volume.entry.unsettled {
             self.end_lease(now, vid);
         }
@@ -240,10 +250,30 @@ impl Core {
         self.volumes.values().filter(|volume| volume.is_unsettled()).map(view).collect()
     }
 
+    /// Requests that were answered wait for no volume any more.
+    pub(super) fn forget_settles(&mut self) {
+        let Self { volumes, tickets, .. } = self;
+        for settle in volumes.values_mut().filter_map(|volume| volume.settle.as_mut()) {
+            settle.waiting.retain(|(ticket, _)| tickets.contains_key(ticket));
+        }
+    }
+
     /// A sentence, if the request waits for a volume to be settled.
     pub(super) fn waits_for_settle(&self, ticket: Ticket) -> Option<String> {
         let has = |settle: &Settle| settle.waiting.iter().any(|(waiting, _)| *waiting == ticket);
         let volume = self.volumes.values().find(|volume| volume.settle.as_ref().is_some_and(has))?;
+        let down = self.members.missing(false);
+        if !down.is_empty() {
+            let down: Vec<String> =
+                down.iter().map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
+            return Some(format!(
+                "volume {:?} cannot be opened for writing yet: its last writer ended before all its writes \
+                 were known to be on all replicas, and these are made the same when every SSD is there: {}; \
+                 try again when all are back",
+                volume.entry.name,
+                down.join(", ")
+            ));
+        }
         let settling = self.settling();
         let of = settling.iter().find(|view| view.vid == volume.entry.vid);
         let ssds: Vec<String> =

@@ -69,7 +69,7 @@ impl Core {
     /// Handles an SSD's answer to Identify.
     pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
         self.changes.heard(ssd, says);
-        self.is_so_large(ssd, says.map(|says| says.capacity_bytes));
+        self.is_so_large(ssd, says);
     }
 
     /// Does what can be done for the next map.

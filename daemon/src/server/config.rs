@@ -6,7 +6,7 @@ use crate::core::CoreConfig;
 use crate::openings::Openings;
 use crate::port::connector::Connector;
 use gnstor_auth::Secret;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct DaemonConfig {
     pub stop_timeout: Duration,
     /// SSDs that are away, and why. Substitutes answer for them and serve nothing.
     pub stands_in: BTreeMap<u16, String>,
+    /// SSDs that were not reached. The capacities of their ports are assumed until they say theirs.
+    pub assumed: BTreeSet<u16>,
     /// The way to SSDs that the daemon was not given at its start; none where no SSD can join.
     pub connector: Option<Arc<dyn Connector>>,
     /// How often each SSD of another process was opened; `None`: the daemon does not compare that.
@@ -58,6 +60,7 @@ impl Default for DaemonConfig {
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             stands_in: BTreeMap::new(),
+            assumed: BTreeSet::new(),
             connector: None,
             openings: None,
             access: Access::default(),

@@ -223,6 +223,7 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         shrunk_at: ssd.shrunk_at,
         away: ssd.away.unwrap_or_default(),
         down_ms: ssd.down_since_ms.map(|since| now_ms.saturating_sub(since)),
+        drawn_anew_in_ms: ssd.drawn_anew_at_ms.map(|at| at.saturating_sub(now_ms)),
         flaps: ssd.flaps,
         taken_out: ssd.taken_out,
         is_witness: ssd.is_witness,

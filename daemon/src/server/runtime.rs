@@ -71,7 +71,10 @@ impl Driver {
         let (listed, seen_ssds) = watch::channel(array.iter().map(describe).collect::<Listed>());
         let ssds = Ssds::start(array, config.command_timeout, clock, sender, config.openings.clone())?;
         let driver = Self {
-            core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
+            core: Core::new(core, &capacities)
+                .reached_at(addresses)
+                .standing_in(config.stands_in.clone())
+                .assuming(&config.assumed),
             clock,
             inputs,
             calls,
@@ -185,7 +188,7 @@ impl Driver {
         self.ssds.connect(port);
     }
 
-    /// SSDs that this daemon was not given are listed as large as they say they are.
+    /// SSDs that this daemon did not reach at its start are listed as large as they say they are.
     fn list_sizes(&self) {
         for (ssd, bytes) in self.core.sizes_of_others() {
             self.listed.send_if_modified(|listed| {

@@ -4,10 +4,11 @@
 use crate::array::SimArray;
 use crate::bench::{Bench, create, delete, name, opened, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
-use crate::shrink::{DROP_MS, newest, serving};
+use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Page;
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 
@@ -206,6 +207,39 @@ fn an_open_that_waits_too_long_is_told_for_which_ssds_and_a_delete_ends_the_wait
     refused(&bench.replies[&waits], GrpcCode::NotFound, &["no volume"]);
     bench.ask(create("a")).unwrap();
     opened(&bench.ask(write("a", 8, 2_000)));
+}
+
+#[test]
+fn opens_that_wait_for_a_settle_are_bounded_and_an_open_that_was_answered_waits_no_more() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(1_000_000);
+    bench.ask(release("a", 7)).unwrap();
+    for _ in 0..2 {
+        let waits: Vec<_> = (0..256).map(|client| bench.send(write("a", 8 + client, 2_000))).collect();
+        let refused_at_once = bench.ask_now(write("a", 800, 2_000));
+        refused(&refused_at_once, GrpcCode::Unavailable, &["256 requests wait", "settled", "try again"]);
+        bench.run_for(31_000);
+        for ticket in waits {
+            refused(&bench.replies[&ticket], GrpcCode::Unavailable, &["last writer"]);
+        }
+    }
+}
+
+#[test]
+fn an_open_that_waits_for_an_ssd_that_is_down_names_it_and_no_other() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(0);
+    // It has the only copies of a volume, so it stays in the map.
+    bench.ask(of_replicas("one", 1)).unwrap();
+    bench.lose(2);
+    bench.run_for(DROP_MS);
+    assert_eq!(states(&bench)[2], State3::Absent);
+    bench.ask(release("a", 7)).unwrap();
+    let late = bench.send(write("a", 8, 2_000));
+    bench.run_for(31_000);
+    let words = &["last writer", "SSD 2 is down (pulled)", "try again when all are back"];
+    refused(&bench.replies[&late], GrpcCode::Unavailable, words);
+    assert!(!format!("{:?}", bench.replies[&late]).contains("SSD 3"));
 }
 
 /// The place may have kept a block that the others have trimmed (decision 57, the forgotten TRIM).

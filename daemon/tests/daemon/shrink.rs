@@ -23,7 +23,12 @@ pub(crate) fn three() -> CoreConfig {
 
 /// A serving daemon of a fresh array of format 3 with voters, with a volume of two replicas.
 pub(crate) fn serving(ssds: usize) -> Bench {
-    let mut bench = Bench::cold_with(&SimArray::new(ssds), 0, three());
+    serving_with(ssds, three())
+}
+
+/// As [`serving`], with this configuration.
+pub(crate) fn serving_with(ssds: usize, config: CoreConfig) -> Bench {
+    let mut bench = Bench::cold_with(&SimArray::new(ssds), 0, config);
     bench.run_for(5_000);
     assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
     bench.ask(create("a")).unwrap();

@@ -73,6 +73,75 @@ fn a_copy_into_a_volume_that_was_made_otherwise_keeps_its_size_and_its_settings(
     });
 }
 
+/// Rights go with the name of a volume, so the copy that replaces it brings none of its own.
+#[test]
+fn a_copy_replaces_a_volume_that_has_an_owner_and_is_shared() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let list = b"anna anna-0123456789abcdef\nben ben-0123456789abcdef\n";
+        let secret = |name: &str, text: &[u8]| {
+            let path = file(&folder, name, text);
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its own file");
+            path
+        };
+        let up = Up::start(&["--ssds", "2", "--tokens", &secret("tokens", list)]);
+        let (anna, ben) = (secret("anna", b"anna-0123456789abcdef"), secret("ben", b"ben-0123456789abcdef"));
+        let with = |proof: &str, words: &[&str]| {
+            gnstor(&[words, &["--array", &up.daemon, "--token-file", proof]].concat())
+        };
+        let (old, new) = (pattern(1, 100_000), pattern(2, 300_000));
+        with(&anna, &["cp", &file(&folder, "old", &old), "gn://v"]).worked();
+        with(&anna, &["volume", "share", "v", "ben", "read"]).worked();
+        with(&anna, &["cp", &file(&folder, "new", &new), "gn://v"]).worked();
+        let to = folder.path().join("out").display().to_string();
+        with(&ben, &["cp", "gn://v", &to]).worked();
+        assert!(std::fs::read(&to).unwrap() == new, "ben reads what anna copied in last");
+        up.end("-INT");
+    });
+}
+
+#[test]
+fn a_copy_replaces_no_volume_that_was_created_meanwhile() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        let mut copy = Command::new(GNSTOR.as_path())
+            .args(["cp", "--array", &up.daemon, "--size", "100000", "-", "gn://v"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let is_begun = || up.volume(&["list"]).stdout.contains("partial");
+        until("the copy has begun", is_begun);
+        up.volume(&["create", "v", "--size", "1MiB", "--label", "mine=yes"]).worked();
+        copy.stdin.take().expect("a pipe").write_all(&pattern(1, 100_000)).expect("it reads");
+        let ended = copy.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains("was created by another client"), "{said}");
+        let list = up.volume(&["list", "--json"]).json();
+        assert_eq!((list.as_array().map(Vec::len), &list[0]["labels"]["mine"]), (Some(1), &"yes".into()));
+        up.end("-INT");
+    });
+}
+
+#[test]
+fn a_copy_into_a_file_keeps_its_permissions() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let up = Up::start(&["--ssds", "2"]);
+        let data = pattern(1, 100_000);
+        up.cp(&[&file(&folder, "in", &data), "gn://v"]).worked();
+        for mode in [0o600, 0o400, 0o755] {
+            let to = file(&folder, "out", b"old");
+            std::fs::set_permissions(&to, Permissions::from_mode(mode)).expect("its own file");
+            up.cp(&["gn://v", &to]).worked();
+            let is = std::fs::metadata(&to).expect("it is there").permissions().mode() & 0o7777;
+            assert_eq!((is, std::fs::read(&to).unwrap() == data), (mode, true), "{is:o}");
+            std::fs::remove_file(&to).expect("its own file");
+        }
+        up.end("-INT");
+    });
+}
+
 #[test]
 fn a_copy_leaves_links_and_devices_what_they_are() {
     within(BUILD_LIMIT, || {

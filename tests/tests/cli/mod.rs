@@ -13,9 +13,12 @@ use gnstor_tests::command::{
 };
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
+use std::fs::Permissions;
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A file with these bytes.
 fn file(folder: &Folder, name: &str, bytes: &[u8]) -> String {

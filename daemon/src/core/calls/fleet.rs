@@ -88,8 +88,8 @@ impl Core {
             Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
             Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(
                 "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups ({}), and \
-                 their blocks could not be read or written without it; wait until other SSDs have filled (gnstor \
-                 fleet show), or repeat with --lose-data",
+                 their blocks could not be read or written without it; move them (gnstor fleet drain {ssd}), wait \
+                 for SSDs that fill (gnstor fleet show), or repeat with --lose-data",
                 view.last_copies,
                 describe(&self.only_on(ssd))
             )),

@@ -29,6 +29,11 @@ impl Core {
 
     /// Handles an SSD whose identity is not the one in the map.
     pub(super) fn look_at_newcomer(&mut self, ssd: u16, says: Option<SsdSays>) {
+        // A substitute keeps no block, so it must never get the place.
+        if let Some(why) = self.members.substitute(ssd).map(str::to_owned) {
+            self.changes.newcomers.remove(&ssd);
+            return self.stays_out(ssd, why);
+        }
         let Some(says) = says.filter(|says| says.takes_map3) else {
             let why = "it is another SSD than the map names, and of a version without votes: put the right one \
                        back, or an empty one of this version";

@@ -46,6 +46,12 @@ impl Core {
         None
     }
 
+    /// Creates that were answered wait for no map any more.
+    pub(in crate::core) fn forget_parked(&mut self) {
+        let Self { changes, tickets, .. } = self;
+        changes.parked.retain(|(ticket, _)| tickets.contains_key(ticket));
+    }
+
     /// Continues the Creates that waited for this map.
     pub(super) fn create_parked(&mut self, now: u64) {
         for (ticket, request) in std::mem::take(&mut self.changes.parked) {

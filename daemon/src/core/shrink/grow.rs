@@ -112,11 +112,23 @@ impl Core {
         })
     }
 
+    /// Until when the places of an SSD that is out since then are kept for it.
+    fn kept_until(&self, since: u64) -> u64 {
+        since.saturating_add(self.config.out_after_ms)
+    }
+
+    /// When other SSDs take the places of this one that are empty; `None`: there are none, or never.
+    pub(in crate::core) fn drawn_anew_at(&self, ssd: u16) -> Option<u64> {
+        let since = *self.changes.outs.get(&ssd)?;
+        let is_home = self.changes.homes.values().any(|home| *home == ssd);
+        Some(self.kept_until(since)).filter(|&at| is_home && at != u64::MAX)
+    }
+
     /// Whether the SSD is out, and did not come back in time.
     fn is_given_up(&self, ssd: u16, now: u64, map: &FleetMap3) -> bool {
         let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let since = self.changes.outs.get(&ssd).filter(|_| !self.members.guests().contains(&ssd));
-        since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
+        since.is_some_and(|&at| is_taken_out || self.kept_until(at) <= now)
     }
 
     /// Whether the daemon waits for none of the SSDs that are out.
@@ -124,7 +136,7 @@ impl Core {
         let is_taken_out =
             |ssd: u16| map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let mut outs = self.changes.outs.iter();
-        outs.all(|(&ssd, &at)| is_taken_out(ssd) || at + self.config.out_after_ms <= now)
+        outs.all(|(&ssd, &at)| is_taken_out(ssd) || self.kept_until(at) <= now)
     }
 
     /// Whether the SSD has stored all changes of volumes that it missed.
@@ -253,7 +265,7 @@ impl Core {
         replicas: u8,
     ) -> SearchedBy {
         let reserved = self.capacity.iter().flat_map(Capacity::ssds).map(|ssd| ssd.reserved).collect();
-        let is_late = |(_, at): &(&u16, &u64)| **at + self.config.out_after_ms <= now;
+        let is_late = |(_, at): &(&u16, &u64)| self.kept_until(**at) <= now;
         let late = self.changes.outs.iter().filter(is_late).map(|(&ssd, _)| ssd);
         let late = late.filter(|ssd| *ssd < MAX_SSDS).collect();
         SearchedBy { epoch: map.epoch, ssds, replicas, reserved, late }
@@ -350,7 +362,7 @@ impl Core {
         let since = self.changes.sinces().filter(|_| has_writers);
         let since = since.flat_map(|(_, since)| [since, since + OPENS_LATER_MS]);
         let since = since.chain(held);
-        let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
+        let outs = self.changes.outs.values().map(|&at| self.kept_until(at));
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
     }
 }

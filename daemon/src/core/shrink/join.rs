@@ -22,6 +22,7 @@ use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable};
 use gnstor_proto::voting::HELD_MAP_BYTES;
 use std::collections::BTreeMap;
@@ -227,21 +228,26 @@ impl Core {
         self.effects.push_back(Effect::Connect { ssd, address, bytes });
     }
 
-    /// An SSD that this daemon was not given says how large it is.
-    pub(super) fn is_so_large(&mut self, ssd: u16, bytes: Option<u64>) {
-        let Some(bytes) = bytes.filter(|_| usize::from(ssd) >= self.members.given()) else { return };
-        if !self.members.is_so_large(ssd, bytes) {
+    /// An SSD that this daemon did not reach at its start says how large it is. An empty SSD in the place of
+    /// a lost one says nothing about the lost one.
+    pub(super) fn is_so_large(&mut self, ssd: u16, says: Option<SsdSays>) {
+        let Some(says) = says.filter(|_| self.members.is_assumed(ssd)) else { return };
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        let is_another = known.is_some_and(|known| known.uuid != [0; 16] && known.uuid != says.uuid);
+        if is_another || !self.members.is_so_large(ssd, says.capacity_bytes) {
             return;
         }
+        // What did not fit may fit now.
+        self.changes.found_no_hole = None;
         if let Some(map) = self.epoch.map().filter(|_| self.capacity.is_some()) {
             self.capacity = Some(self.capacity_under(map.map().clone()));
         }
     }
 
-    /// The SSDs that this daemon was not given, and their capacities in bytes. 0: not known yet.
+    /// The SSDs that this daemon did not reach at its start, and their capacities in bytes. 0: not known yet.
     pub fn sizes_of_others(&self) -> impl Iterator<Item = (u16, u64)> {
         let of = |(ssd, &blocks): (u16, &u64)| (ssd, blocks << BLOCK_SHIFT);
-        (0..).zip(self.members.blocks()).map(of).skip(self.members.given())
+        (0..).zip(self.members.blocks()).map(of).filter(|(ssd, _)| self.members.is_assumed(*ssd))
     }
 
     /// Connects to further SSDs that a map names. They have no room until they say how large they are.

@@ -101,6 +101,12 @@ impl Core {
                 "it was taken out; gnstor fleet resume {ssd} first, then look for its note"
             ));
         }
+        if let Some(why) = self.members.substitute(ssd) {
+            return cannot(format!(
+                "{why}; an empty SSD in memory only stands in for it. Move its file away, and start the array \
+                 again with --ssds and --ssd-size: then a new empty file is there, which this command takes"
+            ));
+        }
         let is_only_voter = view.votes && self.epoch.map().is_some_and(|map| map.voters().len() < 2);
         match self.changes.newcomers.get_mut(&ssd) {
             _ if !matches!(view.state, State3::Out | State3::Absent | State3::Spare) => cannot(
