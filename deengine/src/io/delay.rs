@@ -38,7 +38,7 @@ impl Ssd {
                 let has_line = self.commands.delays.has_line(vid);
                 if !has_line && start <= command.at {
                     self.table.charge(command.at, &request);
-                    return self.begin(command, identity, request);
+                    return self.begin(command, request);
                 }
                 self.table.count_throttled(&request);
                 let (turn, generation) = (self.commands.delays.next_turn(), request.generation());
@@ -82,7 +82,7 @@ impl Ssd {
                     }
                     Ok(request) => {
                         self.table.charge(at, &request);
-                        self.begin(Accepted { now, at, permit }, identity, request);
+                        self.begin(Accepted { now, at, permit }, request);
                     }
                     Err(refused) => self.refuse(permit, vid, refused, now),
                 }

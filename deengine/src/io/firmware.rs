@@ -11,8 +11,8 @@ use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
+use gnstor_flash::Frame;
 use gnstor_proto::fabrics;
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
 
@@ -86,19 +86,22 @@ impl Ssd {
     }
 
     /// Begins a request that the permission table has allowed.
-    pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
-        let Accepted { now, at: accepted, permit } = command;
+    pub(crate) fn begin(&mut self, command: Accepted, request: Authorized<Request>) {
         match request.get().verb {
             // The worker of its queue looks for the blocks.
-            Verb::Read => {
-                let (queue, cid) = permit.spend();
-                self.smart_mut().count_granted();
-                self.commands.grant(Grant { queue, cid, at: accepted, request: request.grant() });
-            }
-            Verb::Write => self.begin_write(Accepted { now, at: accepted, permit }, identity, request),
-            Verb::Compare => self.begin_compare(accepted, permit, request),
-            Verb::Trim => self.trim(Accepted { now, at: accepted, permit }, vec![request]),
+            Verb::Read => self.grant(command, request, Vec::new()),
+            Verb::Write => self.admit_write(command, request),
+            Verb::Compare => self.begin_compare(command.at, command.permit, request),
+            Verb::Trim => self.trim(command, vec![request]),
         }
+    }
+
+    /// Leaves an allowed command, a write with frames for its data, for the worker of its queue. The table
+    /// counts it until the worker does.
+    pub(super) fn grant(&mut self, command: Accepted, request: Authorized<Request>, frames: Vec<Frame>) {
+        let (queue, cid) = command.permit.spend();
+        self.smart_mut().count_granted();
+        self.commands.grant(Grant { queue, cid, at: command.at, request, frames });
     }
 
     /// Ends a request, which a fence may have waited for.

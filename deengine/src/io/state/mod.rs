@@ -7,9 +7,9 @@ mod delays;
 pub(in crate::io) mod slab;
 mod starved;
 
+use crate::commands::Command;
 use crate::commands::scratch::Scratch;
 use crate::commands::shares::Shares;
-use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
 use by_queue::ByQueue;
@@ -18,7 +18,6 @@ pub(in crate::io) use delays::Waiting;
 use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::Time;
 use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::NewBlock;
 use slab::Slab;
 use starved::Starved;
 use std::collections::{HashMap, VecDeque};
@@ -47,7 +46,7 @@ pub(crate) enum LoadFor {
     Scrub,
 }
 
-/// A read that the firmware has allowed, and that the worker of its queue carries out.
+/// A read or write that the firmware has allowed, and that the worker of its queue carries out.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) queue: QueueKey,
@@ -55,6 +54,8 @@ pub(crate) struct Grant {
     /// When the modelled firmware had taken it.
     pub(crate) at: Time,
     pub(crate) request: Authorized<Request>,
+    /// Frames for the data of a write. [`Commands::shares`] counts them until the data is there.
+    pub(crate) frames: Vec<Frame>,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
@@ -62,7 +63,8 @@ pub(crate) struct Grant {
 pub(crate) struct Commands {
     pub(in crate::io) slots: Slab<Command>,
     by_queue: ByQueue,
-    transfers: Slab<Transfer>,
+    /// The commands of the transfers under way.
+    transfers: Slab<u32>,
     /// Commands that wait for their volume's rate limit.
     pub(in crate::io) delays: Delays,
     /// Commands that wait for the translation layer, oldest first. Writes that wait for frames are not among
@@ -86,14 +88,13 @@ pub(crate) struct Commands {
     pub(in crate::io) loads_since: Option<Time>,
     /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
-    /// Reads for the workers of their queues, oldest first.
+    /// Reads and writes for the workers of their queues, oldest first.
     grants: Vec<Grant>,
     /// Number of those among them whose workers were told.
     told: usize,
     /// Data of commands that are not about blocks.
     pub(in crate::io) scratch: Scratch,
-    pub(in crate::io) lists: Lists,
-    /// Frames that the firmware has taken for data under way, by client.
+    /// Frames of granted writes whose data is under way, by client.
     pub(in crate::io) shares: Shares,
 }
 
@@ -120,7 +121,6 @@ impl Commands {
             grants: Vec::new(),
             told: 0,
             scratch: Scratch::new()?,
-            lists: Lists::default(),
             shares: Shares::of(0),
         })
     }
@@ -138,11 +138,6 @@ impl Commands {
         &mut self.scratch
     }
 
-    /// Gives back the share of frames of a write whose data is no longer under way.
-    pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
-        self.shares.give_of(request);
-    }
-
     /// How often a waiting command was tried again, and a write that waits for frames judged by a new entry.
     #[cfg(test)]
     pub(crate) fn tried_and_judged(&self) -> (u64, u64) {
@@ -153,11 +148,6 @@ impl Commands {
     #[cfg(test)]
     pub(crate) fn frames_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
         self.shares.held(client)
-    }
-
-    /// Keeps an empty list for a later write.
-    pub(crate) fn keep_list(&mut self, blocks: Vec<NewBlock>) {
-        self.lists.spare_blocks.push(blocks);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -201,11 +191,12 @@ impl Commands {
         self.slots.iter()
     }
 
-    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> u32 {
-        self.transfers.insert(transfer)
+    pub(crate) fn add_transfer(&mut self, command: u32) -> u32 {
+        self.transfers.insert(command)
     }
 
-    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<Transfer> {
+    /// The command of a transfer that has ended.
+    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<u32> {
         self.transfers.remove(id)
     }
 
@@ -213,24 +204,24 @@ impl Commands {
         self.effects.push_back(effect);
     }
 
-    /// Has the worker of its queue carry out a read.
+    /// Has the worker of its queue carry out a command.
     pub(crate) fn grant(&mut self, grant: Grant) {
         self.grants.push(grant);
     }
 
-    /// The last granted read, if it is of this queue, and its worker was not told.
+    /// The last granted command, if it is of this queue, and its worker was not told.
     pub(crate) fn granted_to(&mut self, queue: QueueKey) -> Option<Grant> {
         let is_untold = self.grants.len() > self.told;
         self.grants.pop_if(|grant| is_untold && grant.queue == queue)
     }
 
-    /// The queues of granted reads whose workers are told now.
+    /// The queues of granted commands whose workers are told now.
     pub(crate) fn untold_grants(&mut self) -> impl Iterator<Item = QueueKey> {
         let from = std::mem::replace(&mut self.told, self.grants.len());
         self.grants[from..].iter().map(|grant| grant.queue)
     }
 
-    /// The oldest granted read of this queue. Its worker was told.
+    /// The oldest granted command of this queue. Its worker was told.
     pub(crate) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
         let at = self.grants[..self.told].iter().position(|grant| grant.queue == queue)?;
         self.told -= 1;
@@ -240,12 +231,4 @@ impl Commands {
     pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
         &mut self.effects
     }
-}
-
-/// Lists that commands use one after the other, so that none allocates.
-#[derive(Debug, Default)]
-pub(in crate::io) struct Lists {
-    pub(in crate::io) frames: Vec<Frame>,
-    /// Block lists of finished writes.
-    pub(in crate::io) spare_blocks: Vec<Vec<NewBlock>>,
 }
