@@ -12,7 +12,7 @@ use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::io::state::Commands;
 use crate::permission::Table;
 use crate::repair::state::Repair;
-use crate::request::{MDTS, Refused};
+use crate::request::Refused;
 use crate::smart::Smart;
 use crate::smart::counters::Done;
 use crate::smart::health::Activity;
@@ -215,11 +215,6 @@ impl Ssd {
     /// Gives a command a slot. The caller then starts its transfers, and the last one finishes the command.
     pub(crate) fn start(&mut self, permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> u32 {
         self.commands.insert(Command::new(permit, vid, done_at, work))
-    }
-
-    /// Whether a command with a whole transfer of blocks can still be numbered.
-    pub(crate) fn has_room(&self) -> bool {
-        self.commands.has_room(1 << MDTS)
     }
 
     pub(crate) fn push(&mut self, id: u32, remote: Remote, local: LocalRef) {

@@ -76,7 +76,7 @@ impl Ssd {
                         self.leave(now, request);
                         self.refuse(permit, vid, Refusal::UnknownVolume.into(), now);
                     }
-                    Ok(request) if !self.has_room() => {
+                    Ok(request) if !self.commands.has_room() => {
                         self.leave(now, request);
                         self.refuse(permit, vid, Refusal::NotReady.into(), now);
                     }

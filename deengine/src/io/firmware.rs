@@ -6,12 +6,10 @@ use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
 use crate::hosts::{Queue, Role};
-use crate::io::state::Grant;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
-use gnstor_flash::Frame;
 use gnstor_proto::fabrics;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
@@ -22,7 +20,7 @@ impl Ssd {
         let Some(role) = self.hosts.queue(key).map(Queue::role) else { return false };
         let permit = self.issue(key, sqe.cid.get());
         let is_io = matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE;
-        if !self.has_room() || is_io && self.table.is_recovering() {
+        if !self.commands.has_room() || is_io && self.table.is_recovering() {
             self.refuse(permit, 0, Refusal::NotReady.into(), now);
             return true;
         }
@@ -94,14 +92,6 @@ impl Ssd {
             Verb::Compare => self.begin_compare(command.at, command.permit, request),
             Verb::Trim => self.trim(command, vec![request]),
         }
-    }
-
-    /// Leaves an allowed command, a write with frames for its data, for the worker of its queue. The table
-    /// counts it until the worker does.
-    pub(super) fn grant(&mut self, command: Accepted, request: Authorized<Request>, frames: Vec<Frame>) {
-        let (queue, cid) = command.permit.spend();
-        self.smart_mut().count_granted();
-        self.commands.grant(Grant { queue, cid, at: command.at, request, frames });
     }
 
     /// Ends a request, which a fence may have waited for.

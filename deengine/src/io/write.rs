@@ -292,8 +292,8 @@ impl Worker {
     pub(super) fn begin_granted_write(&mut self, now: Time, at: Time, begun: Begun, frames: &[Frame]) {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         blocks.extend(frames.iter().map(|&frame| NewBlock { frame, sum: 0 }));
-        let write = Write::new(begun, blocks, Stage::Accepted(at), self.rules.version());
-        let write = Write { is_granted: true, ..write };
+        let version = self.rules.version();
+        let write = Write { is_granted: true, ..Write::new(begun, blocks, Stage::Accepted(at), version) };
         if self.writes.commands.has_room(1) && self.writes.pulls.has_room(write.pending) {
             self.pull_data(write);
         } else {
@@ -306,10 +306,8 @@ impl Worker {
     #[inline]
     fn pull_data(&mut self, write: Write) -> u32 {
         let id = self.writes.commands.insert(write);
-        let Some(Write { command: Some((permit, request)), blocks, .. }) = self.writes.commands.get_mut(id)
-        else {
-            return id;
-        };
+        let write = self.writes.commands.get_mut(id);
+        let Some(Write { command: Some((permit, request)), blocks, .. }) = write else { return id };
         let (queue, cid) = (permit.queue(), permit.cid());
         for (index, block) in (0u32..).zip(&*blocks) {
             let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));

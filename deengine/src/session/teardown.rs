@@ -22,6 +22,7 @@ impl Ssd {
         for id in self.commands.of_queue(key) {
             self.orphan(now, id);
         }
+        self.drop_grants(key);
         self.drop_effects_of(now, key);
         for other in others {
             self.shut(now, other);

@@ -20,7 +20,7 @@ use gnstor_base::time::Time;
 use gnstor_flash::{Frame, Ppa, Ticket};
 use slab::Slab;
 use starved::Starved;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Most blocks that the commands of one step unmap; the others go on with the next step. One command may name
 /// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
@@ -88,10 +88,11 @@ pub(crate) struct Commands {
     pub(in crate::io) loads_since: Option<Time>,
     /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
-    /// Reads and writes for the workers of their queues, oldest first.
-    grants: Vec<Grant>,
-    /// Number of those among them whose workers were told.
-    told: usize,
+    /// Reads and writes for the workers of their queues, those of a queue in order.
+    grants: BTreeMap<(QueueKey, u64), Grant>,
+    granted: u64,
+    /// Queues of those among them whose workers were not told.
+    untold: Vec<QueueKey>,
     /// Data of commands that are not about blocks.
     pub(in crate::io) scratch: Scratch,
     /// Frames of granted writes whose data is under way, by client.
@@ -118,8 +119,9 @@ impl Commands {
             loads: HashMap::new(),
             loads_since: None,
             effects: VecDeque::new(),
-            grants: Vec::new(),
-            told: 0,
+            grants: BTreeMap::new(),
+            granted: 0,
+            untold: Vec::new(),
             scratch: Scratch::new()?,
             shares: Shares::of(0),
         })
@@ -150,13 +152,14 @@ impl Commands {
         self.shares.held(client)
     }
 
+    /// Number of commands, with those that no worker has taken over yet.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() + self.grants.len()
     }
 
-    /// Whether a command with so many transfers can still be numbered.
-    pub(crate) fn has_room(&self, transfers: u32) -> bool {
-        self.slots.has_room(1) && self.transfers.has_room(transfers)
+    /// Whether one more command can be numbered, and its transfer.
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.has_room(1) && self.transfers.has_room(1)
     }
 
     /// A step begins.
@@ -205,27 +208,21 @@ impl Commands {
     }
 
     /// Has the worker of its queue carry out a command.
-    pub(crate) fn grant(&mut self, grant: Grant) {
-        self.grants.push(grant);
+    pub(in crate::io) fn grant(&mut self, grant: Grant) {
+        self.untold.push(grant.queue);
+        self.granted += 1;
+        self.grants.insert((grant.queue, self.granted), grant);
     }
 
-    /// The last granted command, if it is of this queue, and its worker was not told.
-    pub(crate) fn granted_to(&mut self, queue: QueueKey) -> Option<Grant> {
-        let is_untold = self.grants.len() > self.told;
-        self.grants.pop_if(|grant| is_untold && grant.queue == queue)
-    }
-
-    /// The queues of granted commands whose workers are told now.
+    /// The queues of the commands granted since the last call, whose workers are told now.
     pub(crate) fn untold_grants(&mut self) -> impl Iterator<Item = QueueKey> {
-        let from = std::mem::replace(&mut self.told, self.grants.len());
-        self.grants[from..].iter().map(|grant| grant.queue)
+        self.untold.drain(..)
     }
 
-    /// The oldest granted command of this queue. Its worker was told.
-    pub(crate) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
-        let at = self.grants[..self.told].iter().position(|grant| grant.queue == queue)?;
-        self.told -= 1;
-        Some(self.grants.remove(at))
+    /// The oldest granted command of this queue.
+    pub(in crate::io) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
+        let (&oldest, _) = self.grants.range((queue, 0)..=(queue, u64::MAX)).next()?;
+        self.grants.remove(&oldest)
     }
 
     pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
