@@ -190,6 +190,24 @@ fn an_ssd_may_be_switched_off_with_granted_writes() {
     assert_eq!(harness.held.len() as u32, 3 * BLOCKS);
 }
 
+#[test]
+fn a_write_that_finds_too_few_frames_takes_none() {
+    let (mut harness, _, mut frames) = starved(1);
+    harness.ssd().ftl().give_frame(frames.pop().unwrap());
+    let now = harness.now;
+    for _ in 0..2 {
+        let sqe = harness.io(io::WRITE, WRITER, 8, BLOCKS);
+        harness.submit(WRITER, sqe);
+        harness.now = harness.now + Span::from_ms(1);
+        harness.advance(Span::ZERO);
+        assert_eq!((harness.free_frames(), shares(&harness)), (1, 0));
+    }
+    assert!(harness.now > now);
+    harness.ssd().ftl().give_frames(frames.into_iter());
+    harness.advance(Span::from_ms(1));
+    assert_over(&harness);
+}
+
 /// Another thread takes all frames and gives them back, again and again. So the SSD sees frames for a write,
 /// and finds none when it takes them.
 #[test]
