@@ -5,14 +5,14 @@ mod queues;
 
 use crate::admin::state::Admin;
 use crate::commands::CompletionPermit;
-use crate::commands::{Accepted, Answer, Command, Ended, Transfer, TransferKind, Work};
+use crate::commands::{Accepted, Answer, Command, Ended, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::io::state::Commands;
 use crate::permission::Table;
 use crate::repair::state::Repair;
-use crate::request::{MDTS, Refused};
+use crate::request::Refused;
 use crate::smart::Smart;
 use crate::smart::counters::Done;
 use crate::smart::health::Activity;
@@ -21,7 +21,7 @@ use crate::workers::WorkerSet;
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Remote, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
-use gnstor_ftl::{Boot, Ftl, NewBlock};
+use gnstor_ftl::{Boot, Ftl};
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::status::{Detail, Refusal};
@@ -217,24 +217,19 @@ impl Ssd {
         self.commands.insert(Command::new(permit, vid, done_at, work))
     }
 
-    /// Whether a command with a whole transfer of blocks can still be numbered.
-    pub(crate) fn has_room(&self) -> bool {
-        self.commands.has_room(1 << MDTS)
-    }
-
     pub(crate) fn push(&mut self, id: u32, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.begin_transfer(local.bytes);
-        let (queue, kind, role) = (command.queue(), TransferKind::Other, PushRole::Alone);
-        let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
+        let (queue, role) = (command.queue(), PushRole::Alone);
+        let transfer = TransferId(self.commands.add_transfer(id));
         self.commands.emit(Effect::Push { transfer, queue, remote, local, sum: None, role });
     }
 
-    pub(crate) fn pull(&mut self, id: u32, kind: TransferKind, remote: Remote, local: LocalRef) {
+    pub(crate) fn pull(&mut self, id: u32, remote: Remote, local: LocalRef) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.begin_transfer(0);
         let (queue, cid) = (command.queue(), command.permit().map_or(0, CompletionPermit::cid));
-        let transfer = TransferId(self.commands.add_transfer(Transfer { command: id, kind }));
+        let transfer = TransferId(self.commands.add_transfer(id));
         self.commands.emit(Effect::Pull { transfer, queue, cid, remote, local });
     }
 
@@ -253,8 +248,7 @@ impl Ssd {
         let Some(command) = self.commands.remove(id) else { return };
         let Ended { permit, vid, failure, done_at, pushed_bytes, work } = command.end();
         let Some(permit) = permit else {
-            let Work::Orphan { blocks, buffer } = work else { unreachable!("only orphans have no permit") };
-            self.release_blocks(blocks);
+            let Work::Orphan { buffer } = work else { unreachable!("only orphans have no permit") };
             if let Some(buffer) = buffer {
                 self.commands.scratch_mut().give(buffer);
             }
@@ -262,10 +256,6 @@ impl Ssd {
         };
         let command = Accepted { now, at: done_at, permit };
         match work {
-            Work::Write(end) => {
-                self.commands.end_data_of(&end.request);
-                self.finish_write(command, failure, end);
-            }
             Work::Compare { request, buffer, has_data: false } => {
                 self.compare_data(command, failure, request, buffer);
             }
@@ -282,7 +272,6 @@ impl Ssd {
                 self.finish_buffered(command, Moved { vid, failure, pushed_bytes }, buffered)
             }
             Work::Starved(_)
-            | Work::Stalled(_)
             | Work::Trim(_)
             | Work::MakeDurable(_)
             | Work::Change
@@ -343,13 +332,6 @@ impl Ssd {
             }
             (other, _) => unreachable!("{other:?} has no buffer"),
         }
-    }
-
-    pub(crate) fn release_blocks(&mut self, mut blocks: Vec<NewBlock>) {
-        for block in blocks.drain(..) {
-            self.ftl.give_frame(block.frame);
-        }
-        self.commands.keep_list(blocks);
     }
 }
 

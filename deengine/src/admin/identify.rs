@@ -4,7 +4,7 @@
 use crate::admin::abort::ABORT_LIMIT_Z;
 use crate::admin::events::MAX_EVENTS;
 use crate::commands::scratch::{Buffer, LARGE_BYTES};
-use crate::commands::{Answer, OK, TransferKind, Work};
+use crate::commands::{Answer, OK, Work};
 use crate::commands::{CompletionPermit, Delivered, Fetched};
 use crate::controller::Ssd;
 use crate::hosts::MAX_QUEUE_ENTRIES;
@@ -104,7 +104,7 @@ impl Ssd {
         };
         let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, work(buffer));
-        self.pull(id, TransferKind::Other, remote, local);
+        self.pull(id, remote, local);
     }
 
     fn identify(&self, cntlid: u16, sqe: &Sqe) -> Result<Vec<u8>, Refused> {

@@ -259,8 +259,7 @@ impl Ssd {
         let is_older =
             |request: &Authorized<Request>| request.get().address.vid == vid && request.serial() < serial;
         let older = self.commands.iter().filter(|(_, command)| match command.work() {
-            Work::Compare { request, .. } => is_older(request),
-            Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => is_older(&end.request),
+            Work::Compare { request, .. } | Work::Starved(request) => is_older(request),
             Work::Trim(requests) => requests.iter().any(is_older),
             _ => false,
         });

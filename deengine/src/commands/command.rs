@@ -10,7 +10,6 @@ use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::{ConnectFields, Identity};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
@@ -121,13 +120,6 @@ impl Command {
         self.failure = self.failure.or(Some(refused));
     }
 
-    /// The data of a block of a write has arrived, and has this sum.
-    pub(crate) fn set_sum(&mut self, block: u32, sum: u32) {
-        if let Work::Write(end) = &mut self.work {
-            end.blocks[block as usize].sum = sum;
-        }
-    }
-
     /// Takes the work. [`Self::go_on`] must give the command other work.
     pub(crate) fn take_work(&mut self) -> Work {
         std::mem::replace(&mut self.work, Work::AwaitEvent)
@@ -147,7 +139,7 @@ impl Command {
 
     /// Whether the command waits for the translation layer.
     pub(crate) fn waits_for_layer(&self) -> bool {
-        matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Stalled(_) | Work::Trim(_))
+        matches!(self.work, Work::MakeDurable(_) | Work::Starved(_) | Work::Trim(_))
     }
 }
 
@@ -156,8 +148,7 @@ impl Command {
 pub(crate) struct Accepted {
     /// The time of the call.
     pub(crate) now: Time,
-    /// Time at which the modelled firmware took the command. For a write whose data has arrived: the time at
-    /// which the model has the data.
+    /// Time at which the modelled firmware took the command.
     pub(crate) at: Time,
     pub(crate) permit: CompletionPermit,
 }
@@ -165,12 +156,8 @@ pub(crate) struct Accepted {
 /// The next step of a command when its transfers have ended.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Maps the new blocks.
-    Write(WriteEnd),
     /// Waits for frames to receive its data.
-    Starved(WriteEnd),
-    /// The write has its data, and waits until collection makes room for it.
-    Stalled(WriteEnd),
+    Starved(Authorized<Request>),
     /// Waits for collection before these are unmapped.
     Trim(Vec<Authorized<Request>>),
     /// Waits for this transaction to be durable.
@@ -203,7 +190,7 @@ pub(crate) enum Work {
     /// An Abort: the worker of the queue is asked whether the command waits there.
     Abort,
     /// The queue is gone. Memory of its transfers is kept until they are answered.
-    Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
+    Orphan { buffer: Option<Buffer> },
 }
 
 impl Work {
@@ -217,10 +204,8 @@ impl Work {
             | Self::Answer { buffer, .. }
             | Self::Entry { buffer, .. }
             | Self::Map { buffer, .. } => Some(buffer),
-            Self::Orphan { buffer, .. } => buffer.as_ref(),
-            Self::Write(_)
-            | Self::Starved(_)
-            | Self::Stalled(_)
+            Self::Orphan { buffer } => buffer.as_ref(),
+            Self::Starved(_)
             | Self::Trim(_)
             | Self::MakeDurable(_)
             | Self::Tell(_)
@@ -235,29 +220,3 @@ impl Work {
 
 /// A command is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Command>() <= 216);
-
-/// A transfer under way.
-#[derive(Debug)]
-pub(crate) struct Transfer {
-    /// The command of the transfer.
-    pub(crate) command: u32,
-    /// What the transfer moves.
-    pub(crate) kind: TransferKind,
-}
-
-/// The data that a transfer moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TransferKind {
-    /// The host's data to the page of this block of the command.
-    ToBlock(u32),
-    /// Anything from or to a scratch buffer.
-    Other,
-}
-
-/// The state with which a write is finished.
-#[derive(Debug)]
-pub(crate) struct WriteEnd {
-    pub(crate) request: Authorized<Request>,
-    pub(crate) identity: Identity,
-    pub(crate) blocks: Vec<NewBlock>,
-}

@@ -11,5 +11,5 @@ pub(crate) mod scratch;
 pub(crate) mod shares;
 
 pub(crate) use answer::{Answer, Delivered, Fetched, OK};
-pub(crate) use command::{Accepted, Command, Ended, Transfer, TransferKind, Work, WriteEnd};
+pub(crate) use command::{Accepted, Command, Ended, Work};
 pub(crate) use completion_permit::CompletionPermit;

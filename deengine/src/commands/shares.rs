@@ -10,8 +10,6 @@
 //! worker counts for itself, and so does the firmware, so that none waits for another. Each of them gets an
 //! equal part of a client's quota.
 
-use crate::permission::Authorized;
-use crate::request::Request;
 use gnstor_proto::slba::ClientId;
 
 /// Number of free frames from which on shares are not checked. It is a quarter of the frames for data under
@@ -59,12 +57,6 @@ impl Shares {
     #[inline]
     pub(crate) fn give(&mut self, client: ClientId, count: u32) {
         self.held[usize::from(client.get())] -= count;
-    }
-
-    /// The data of a write is no longer in flight.
-    pub(crate) fn give_of(&mut self, request: &Authorized<Request>) {
-        let Request { address, blocks, .. } = *request.get();
-        self.give(address.client, blocks);
     }
 
     /// Frames that a client waits for data in.

@@ -38,7 +38,7 @@ impl Ssd {
     }
 
     pub(crate) fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
-        let Some(Transfer { command: id, kind }) = self.commands.end_transfer(transfer.0) else {
+        let Some(id) = self.commands.end_transfer(transfer.0) else {
             self.smart.count_unknown_transfer();
             return;
         };
@@ -48,13 +48,8 @@ impl Ssd {
             Outcome::BadChecksum => Some(Refusal::TransferError),
             outcome => refusal_of(outcome),
         };
-        match refusal {
-            Some(refusal) => command.fail(refusal.into()),
-            None => {
-                if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome) {
-                    command.set_sum(index, sum);
-                }
-            }
+        if let Some(refusal) = refusal {
+            command.fail(refusal.into());
         }
         self.ended(now, id);
     }

@@ -13,7 +13,7 @@
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
-use crate::commands::{OK, TransferKind, Work};
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
@@ -47,7 +47,7 @@ impl Ssd {
         };
         let local = self.commands.scratch.local(&buffer);
         let id = self.start(permit, vid, accepted, Work::Compare { request, buffer, has_data: false });
-        self.pull(id, TransferKind::Other, first.remote, local);
+        self.pull(id, first.remote, local);
     }
 
     /// Whether a block is unwritten and the host has asked for a refusal then (DULBE).

@@ -38,7 +38,7 @@ impl Ssd {
                 let has_line = self.commands.delays.has_line(vid);
                 if !has_line && start <= command.at {
                     self.table.charge(command.at, &request);
-                    return self.begin(command, identity, request);
+                    return self.begin(command, request);
                 }
                 self.table.count_throttled(&request);
                 let (turn, generation) = (self.commands.delays.next_turn(), request.generation());
@@ -76,13 +76,13 @@ impl Ssd {
                         self.leave(now, request);
                         self.refuse(permit, vid, Refusal::UnknownVolume.into(), now);
                     }
-                    Ok(request) if !self.has_room() => {
+                    Ok(request) if !self.commands.has_room() => {
                         self.leave(now, request);
                         self.refuse(permit, vid, Refusal::NotReady.into(), now);
                     }
                     Ok(request) => {
                         self.table.charge(at, &request);
-                        self.begin(Accepted { now, at, permit }, identity, request);
+                        self.begin(Accepted { now, at, permit }, request);
                     }
                     Err(refused) => self.refuse(permit, vid, refused, now),
                 }

@@ -269,11 +269,7 @@ impl Worker {
         // Connect and Disconnect change the role of the queue.
         ssd.refresh(port);
         let has_ended = !port.is_connected() && !port.waiting.is_empty();
-        let granted = ssd.commands.granted_to(queue);
         drop(ssd);
-        if let Some(grant) = granted {
-            self.begin_granted(now, grant);
-        }
         if has_ended {
             self.drain(now, queue);
         }

@@ -44,12 +44,7 @@ impl Worker {
                         return Some(effect);
                     }
                 }
-                Some(Note::Granted(queue)) => {
-                    let grant = self.shared.lock().commands.take_grant(queue);
-                    if let Some(grant) = grant {
-                        self.begin_granted(self.now, grant);
-                    }
-                }
+                Some(Note::Granted(queue)) => self.begin_granted(self.now, queue),
                 Some(Note::CloseOlder(slot)) => self.close_older(slot),
                 Some(Note::TakeBack { queue, cid, command }) => self.take_back(queue, cid, command),
                 None => return self.pop_own(),

@@ -6,13 +6,11 @@ use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
 use crate::hosts::{Queue, Role};
-use crate::io::state::Grant;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics;
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
 
@@ -22,7 +20,7 @@ impl Ssd {
         let Some(role) = self.hosts.queue(key).map(Queue::role) else { return false };
         let permit = self.issue(key, sqe.cid.get());
         let is_io = matches!(role, Role::Io(..)) && sqe.opcode != fabrics::OPCODE;
-        if !self.has_room() || is_io && self.table.is_recovering() {
+        if !self.commands.has_room() || is_io && self.table.is_recovering() {
             self.refuse(permit, 0, Refusal::NotReady.into(), now);
             return true;
         }
@@ -86,18 +84,13 @@ impl Ssd {
     }
 
     /// Begins a request that the permission table has allowed.
-    pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
-        let Accepted { now, at: accepted, permit } = command;
+    pub(crate) fn begin(&mut self, command: Accepted, request: Authorized<Request>) {
         match request.get().verb {
             // The worker of its queue looks for the blocks.
-            Verb::Read => {
-                let (queue, cid) = permit.spend();
-                self.smart_mut().count_granted();
-                self.commands.grant(Grant { queue, cid, at: accepted, request: request.grant() });
-            }
-            Verb::Write => self.begin_write(Accepted { now, at: accepted, permit }, identity, request),
-            Verb::Compare => self.begin_compare(accepted, permit, request),
-            Verb::Trim => self.trim(Accepted { now, at: accepted, permit }, vec![request]),
+            Verb::Read => self.grant(command, request, Vec::new()),
+            Verb::Write => self.admit_write(command, request),
+            Verb::Compare => self.begin_compare(command.at, command.permit, request),
+            Verb::Trim => self.trim(command, vec![request]),
         }
     }
 

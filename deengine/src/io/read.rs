@@ -6,15 +6,15 @@
 //!   judge_read ----> find_all --> book --> send --> one answer ---------------------> end_read
 //!     | not plainly allowed        ^         `----> send_parts, of blocks to be loaded ---^
 //!     `--> Ssd --> refused         |
-//!           `----> begin_granted --'   allowed after all, or charged to a rate limit
+//!           `----> begin_granted_read   allowed after all, or charged to a rate limit (`super::grants`)
 //! ```
 
 use super::effects::success;
 use super::judged::Found;
 use super::slow_read::{Parts, SlowReads};
+use super::under_way::{Begun, Command};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
-use crate::io::state::Grant;
 use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
@@ -38,9 +38,6 @@ pub(super) struct Read {
     /// Blocks that are not mapped: zeros go out.
     unmapped: u32,
 }
-
-/// The permit and the request of a command; `None` once its queue is gone.
-pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
 /// The pages of a read. Most reads have one.
 #[derive(Debug)]
@@ -143,6 +140,11 @@ impl Reads {
         self.slots.get_mut(id)
     }
 
+    /// The commands of the reads in flight.
+    pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
+        self.slots.iter_mut().map(|read| &mut read.command)
+    }
+
     /// Ends the transfers of a read; `None`: no read has this number.
     #[inline]
     pub(super) fn end(&mut self, id: u32) -> Option<Read> {
@@ -241,18 +243,14 @@ impl Worker {
         pages
     }
 
-    /// Carries out a read that the firmware has allowed. The modelled firmware has taken it.
-    pub(super) fn begin_granted(&mut self, now: Time, grant: Grant) {
-        let Grant { queue, cid, at, request } = grant;
-        self.state().entered();
-        if self.ports.get(queue).is_none() {
-            self.state().forfeit();
-            self.state().left();
-            return self.leave(now, &request);
-        }
-        let has_room = self.reads.slots.has_room(1);
-        let found = if has_room { self.find_all(queue, &request) } else { Err(Refusal::NotReady) };
-        let command = Some((CompletionPermit::issue(queue, cid), request));
+    /// Carries out a read that the firmware has allowed. The modelled firmware had taken it at `at`.
+    pub(super) fn begin_granted_read(&mut self, now: Time, at: Time, command: Begun) {
+        let (permit, request) = &command;
+        let found = match self.reads.slots.has_room(1) {
+            true => self.find_all(permit.queue(), request),
+            false => Err(Refusal::NotReady),
+        };
+        let command = Some(command);
         let (pages, unmapped) = match found {
             Ok(found) => found,
             Err(refusal) => {
@@ -344,58 +342,5 @@ impl Worker {
     fn let_go(&self, read: &Read) {
         read.pages.as_slice().iter().for_each(|page| self.shared.ftl().unpin(*page));
         self.state().left();
-    }
-
-    /// The request is done; a fence may have waited for it.
-    #[inline]
-    pub(super) fn leave(&mut self, now: Time, request: &Authorized<Request>) {
-        if request.is_granted() {
-            let mut ssd = self.shared.lock();
-            ssd.table.release(request);
-            return ssd.complete_fences(now);
-        }
-        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        self.state().in_flight(request.slot()).leave(is_current);
-        if self.shared.workers().is_fencing() {
-            self.shared.lock().complete_fences(now);
-        }
-    }
-
-    /// The queue is gone: its reads are no longer in flight, but their pages stay pinned until the
-    /// transfers are answered.
-    pub(super) fn orphan_commands(&mut self, name: QueueKey) {
-        let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
-        let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
-        for (permit, request) in gone {
-            permit.forfeit();
-            self.state().forfeit();
-            self.leave(self.now, &request);
-        }
-    }
-
-    /// The reads and writes under way.
-    fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
-        self.reads.slots.iter_mut().map(|read| &mut read.command).chain(self.writes.commands())
-    }
-
-    /// Queues with a read of the volume in this slot in flight that was judged by an older entry.
-    pub(super) fn older_queues(&mut self, slot: u16) -> Vec<QueueKey> {
-        let current = self.rules.serial(slot);
-        let commands = self.commands().filter_map(|command| command.as_ref());
-        let older =
-            commands.filter(|(_, request)| request.slot() == slot && Some(request.serial()) != current);
-        let mut queues: Vec<QueueKey> = older.map(|(permit, _)| permit.queue()).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        queues
-    }
-
-    /// Forfeits all permits: no command gets a completion any more.
-    pub(super) fn forfeit_commands(&mut self) {
-        for command in self.commands() {
-            if let Some((permit, _)) = command.take() {
-                permit.forfeit();
-            }
-        }
     }
 }

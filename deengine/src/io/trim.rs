@@ -5,7 +5,7 @@ use super::waiting::without_room;
 use super::write::target;
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;
-use crate::commands::{OK, TransferKind, Work};
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{
@@ -41,7 +41,7 @@ impl Ssd {
         };
         let local = self.commands.scratch.local(&buffer);
         let id = self.start(permit, 0, accepted, Work::Deallocate { sqe: Box::new(*sqe), identity, buffer });
-        self.pull(id, TransferKind::Other, remote, local);
+        self.pull(id, remote, local);
     }
 
     /// Every range is judged before any is applied, so a refused command has done nothing.

@@ -4,7 +4,7 @@
 
 use crate::commands::CompletionPermit;
 use crate::commands::Ended;
-use crate::commands::{Accepted, Work, WriteEnd};
+use crate::commands::{Accepted, Work};
 use crate::controller::Ssd;
 use crate::io::state::{Commands, Load, LoadFor};
 use crate::permission::Authorized;
@@ -181,10 +181,10 @@ impl Ssd {
             (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
                 self.refuse(permit, vid, not_durable(why).into(), done_at.max(now));
             }
-            (Work::Starved(end), Some(why))
-                if self.ftl().flash().free_frames() < end.request.get().blocks =>
+            (Work::Starved(request), Some(why))
+                if self.ftl().flash().free_frames() < request.get().blocks =>
             {
-                self.give_up(now, end);
+                self.leave(now, request);
                 self.refuse(permit, vid, not_durable(why).into(), done_at.max(now));
             }
             (work, _) => self.do_again(now, Accepted { now, at: done_at, permit }, vid, work),
@@ -195,14 +195,10 @@ impl Ssd {
         let Accepted { at: done_at, permit, .. } = command;
         match work {
             Work::MakeDurable(_) => self.acknowledge(permit, vid, done_at.max(now)),
-            Work::Starved(end) => {
-                let request = match self.judge_anew(now, end.request) {
-                    Ok(request) => request,
-                    Err(refused) => return self.refuse(permit, vid, refused, done_at.max(now)),
-                };
-                self.pull_write(Accepted { now, at: done_at, permit }, WriteEnd { request, ..end });
-            }
-            Work::Stalled(end) => self.finish_write(Accepted { now, at: done_at, permit }, None, end),
+            Work::Starved(request) => match self.judge_anew(now, request) {
+                Ok(request) => self.admit_write(Accepted { now, at: done_at, permit }, request),
+                Err(refused) => self.refuse(permit, vid, refused, done_at.max(now)),
+            },
             Work::Trim(requests) => {
                 let mut refused = None;
                 let mut judged = Vec::with_capacity(requests.len());

@@ -12,7 +12,7 @@
 //! alone: it judges by its copy of the rules, and counts the command in flight where fences look
 //! ([`crate::workers`]). What the rules do not plainly allow, and every other command, it asks of the [`Ssd`]
 //! under its lock. So every rule is written once, and the worker's own path only ever says yes. The `Ssd`
-//! hands a read back that it has allowed.
+//! hands a read or write back that it has allowed ([`super::grants`]).
 
 use super::dispatch::{Backlog, is_plain};
 use super::effects::Outbox;
@@ -190,12 +190,8 @@ impl Worker {
     #[cold]
     fn fetch_rules(&mut self) {
         let mut ssd = self.shared.lock();
-        // The version does not change while the lock is held.
-        let rules = RulesCopy::new(ssd.table.rules(), self.shared.workers().version());
-        self.ports.iter_mut().for_each(|port| ssd.refresh(port));
+        self.rules.fetch(&mut ssd, &self.shared, &mut self.ports);
         drop(ssd);
-        self.shared.state().adopt_rules(self.rules.changed(&rules), rules.version());
-        self.rules = rules;
         // A fence may wait for writes that wait for room: they are judged at once.
         self.writes.try_again();
     }

@@ -10,7 +10,7 @@
 //!   step          judge again, submit in the worker's combining queue                    none
 //!                 the lock holder: rules still the same? commit all queues               the layer's
 //!                 -> Complete                                                            none
-//!                 a refused write, or one with FUA, goes to the Ssd                      the Ssd's
+//!                 the Ssd refuses a write, or completes one with FUA                     the Ssd's
 //!                 no room for now: submitted again a little later, before later writes   none
 //! ```
 //! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
@@ -18,23 +18,25 @@
 //! the version of the rules has changed by then. So writes judged by the version found under the lock are
 //! committed before any sweep or fence. Other writes are judged again.
 //!
-//! If a worker may not begin a write alone, the firmware carries it out: first
-//! [`super::firmware_write`], then `finish_write`. There the write waits for frames, and for collection.
+//! If a worker may not begin a write alone, the firmware judges it. If it allows the write, it takes frames
+//! for it, for which the write may have to wait ([`super::starve`]). Then it leaves the write with its frames
+//! for the worker (`begin_granted_write`).
 
 mod commit;
 
 use super::pending::Waiting;
-use super::read::Command;
+use super::under_way::{Begun, Command};
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
 use crate::commands::shares::Shares;
 use crate::controller::refusal_of;
 use crate::io::state::slab::Slab;
-use crate::request::{Request, Submission};
+use crate::request::{Refused, Request, Submission};
 use crate::workers::combining::CommitOutcome;
 pub(super) use commit::target;
 use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::time::{Span, Time};
+use gnstor_flash::Frame;
 use gnstor_ftl::NewBlock;
 use gnstor_proto::nvme;
 use gnstor_proto::slba::ClientId;
@@ -106,12 +108,33 @@ struct Write {
     pending: u32,
     /// The client that the frames count for while the data is under way.
     client: ClientId,
-    /// The first transfer that failed.
-    failure: Option<Refusal>,
+    /// The firmware has taken the frames, and counts them for the client.
+    is_granted: bool,
+    /// Why it is not to be committed: the first transfer that failed, or the rules at its commit.
+    failure: Option<Refused>,
     /// The version of the rules that it was judged by.
     version: u64,
     /// There was no room for the write. The model takes it when there is room, not before.
     is_stalled: bool,
+}
+
+impl Write {
+    /// A write whose data is to be pulled. It was judged by this version of the rules.
+    fn new(begun: Begun, blocks: Vec<NewBlock>, stage: Stage, version: u64) -> Self {
+        let Request { address, blocks: pending, .. } = *begun.1.get();
+        Self {
+            command: Some(begun),
+            blocks,
+            stage,
+            data_at: Time::ZERO,
+            pending,
+            client: address.client,
+            is_granted: false,
+            failure: None,
+            version,
+            is_stalled: false,
+        }
+    }
 }
 
 /// A write is moved twice, in and out of its slot.
@@ -257,29 +280,41 @@ impl Worker {
         if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
-        let first = *request.get();
-        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
-        let write = Write {
-            command,
-            blocks,
-            stage: Stage::Waits { arrived },
-            data_at: now,
-            pending: count,
-            client,
-            failure: None,
-            version: self.rules.version(),
-            is_stalled: false,
-        };
-        let id = self.writes.commands.insert(write);
         self.writes.shares.take(client, count);
         self.writes.waiting += count as usize;
-        let write = self.writes.commands.get_mut(id)?;
-        for (index, block) in (0u32..).zip(&write.blocks) {
-            let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
-            let (remote, local) = (first.remote_of(index), self.shared.ftl().frame(block.frame));
-            self.outbox.push(Effect::Pull { transfer, queue, cid: sqe.cid.get(), remote, local });
+        let begun = (CompletionPermit::issue(queue, sqe.cid.get()), request);
+        let write = Write::new(begun, blocks, Stage::Waits { arrived }, self.rules.version());
+        Some(self.pull_data(write))
+    }
+
+    /// Begins a write that the firmware has allowed, in frames that it has taken. The modelled firmware had
+    /// taken the write at `at`.
+    pub(super) fn begin_granted_write(&mut self, now: Time, at: Time, begun: Begun, frames: &[Frame]) {
+        let mut blocks = self.writes.spare.pop().unwrap_or_default();
+        blocks.extend(frames.iter().map(|&frame| NewBlock { frame, sum: 0 }));
+        let version = self.rules.version();
+        let write = Write { is_granted: true, ..Write::new(begun, blocks, Stage::Accepted(at), version) };
+        if self.writes.commands.has_room(1) && self.writes.pulls.has_room(write.pending) {
+            self.pull_data(write);
+        } else {
+            self.shared.lock().commands.shares.give(write.client, write.pending);
+            self.refuse_write(now, write, Refusal::NotReady.into());
         }
-        Some(id)
+    }
+
+    /// Gives the write a number, and pulls its data into its frames.
+    #[inline]
+    fn pull_data(&mut self, write: Write) -> u32 {
+        let id = self.writes.commands.insert(write);
+        let write = self.writes.commands.get_mut(id);
+        let Some(Write { command: Some((permit, request)), blocks, .. }) = write else { return id };
+        let (queue, cid) = (permit.queue(), permit.cid());
+        for (index, block) in (0u32..).zip(&*blocks) {
+            let transfer = TransferId(self.writes.pulls.insert(Pull { write: id, index }));
+            let (remote, local) = (request.get().remote_of(index), self.shared.ftl().frame(block.frame));
+            self.outbox.push(Effect::Pull { transfer, queue, cid, remote, local });
+        }
+        id
     }
 
     /// Takes frames for `count` blocks, if so many are free.
@@ -306,14 +341,19 @@ impl Worker {
         match outcome {
             Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
             // The transfer was corrupted; the stored data is intact.
-            Outcome::BadChecksum => write.failure = write.failure.or(Some(Refusal::TransferError)),
-            _ => write.failure = write.failure.or(refusal_of(outcome)),
+            Outcome::BadChecksum => write.failure = write.failure.or(Some(Refusal::TransferError.into())),
+            _ => write.failure = write.failure.or(refusal_of(outcome).map(Refused::from)),
         }
         write.pending -= 1;
         if write.pending > 0 {
             return;
         }
-        self.writes.shares.give(write.client, u32::try_from(write.blocks.len()).expect("it was a u32"));
+        let count = u32::try_from(write.blocks.len()).expect("it was a u32");
+        if write.is_granted {
+            self.shared.lock().commands.shares.give(write.client, count);
+        } else {
+            self.writes.shares.give(write.client, count);
+        }
         let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else {
             return self.abandon_write(id);
         };

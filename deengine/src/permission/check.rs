@@ -10,9 +10,7 @@ use super::volume::VolumeRules;
 use crate::permission::fleet::{Fleet, Place};
 use crate::request::{Refused, Request, Verb};
 use crate::workers::runs;
-#[cfg(test)]
-use gnstor_base::time::Span;
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::slba::{Address, Vid};
@@ -20,6 +18,8 @@ use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 
 const NO_SLOT: u16 = u16::MAX;
+/// The smallest step of time.
+const INSTANT: Span = Span::from_ps(1);
 
 /// Everything that decides whether a request is allowed, apart from the levels of rate limits.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Rules {
     ) -> Result<Authorized<Request>, Refused> {
         let (slot, volume) = self.check(now, lease_end, identity, &request)?;
         let (serial, generation) = (volume.serial, volume.entry.generation);
-        Ok(Authorized { inner: request, slot, serial, generation, is_granted: false })
+        Ok(Authorized { inner: request, slot, serial, generation })
     }
 
     /// Judges an authorised request again; see [`super::Table::confirm`].
@@ -104,6 +104,25 @@ impl Rules {
         #[cfg(test)]
         let until = until.before(self.early);
         until
+    }
+
+    /// As [`Self::confirm`]. Returns until when the request is allowed, at least for this instant.
+    /// `is_judged`: these rules have allowed it before, and only time has passed.
+    #[inline]
+    pub(crate) fn confirm_until(
+        &self,
+        (now, lease_end): (Time, Time),
+        request: &Authorized<Request>,
+        is_judged: bool,
+    ) -> Result<Time, Refused> {
+        let until = self.runs_until(lease_end, request);
+        if !(is_judged && runs(until, now)) {
+            let identity = Identity::Client(request.inner.address.client);
+            self.confirm(now, lease_end, identity, request)?;
+        }
+        // If `runs_until` and `confirm` disagreed, the commit would find the request stale at the same time, and
+        // it would be judged again for ever.
+        Ok(until.max(now + INSTANT))
     }
 
     fn has_voters(&self) -> bool {

@@ -41,7 +41,6 @@ pub struct Authorized<T> {
     slot: u16,
     serial: u64,
     generation: u32,
-    is_granted: bool,
 }
 
 impl<T> Authorized<T> {
@@ -63,18 +62,6 @@ impl<T> Authorized<T> {
     /// Serial of the entry's state that allowed it. It grows with every change.
     pub fn serial(&self) -> u64 {
         self.serial
-    }
-
-    /// The request goes on with a worker, while the table counts it.
-    pub(crate) fn grant(mut self) -> Self {
-        self.is_granted = true;
-        self
-    }
-
-    /// Whether a worker carries the request out that the table counts.
-    #[inline]
-    pub(crate) fn is_granted(&self) -> bool {
-        self.is_granted
     }
 
     /// The request was confirmed just now: it counts as judged by this state of the entry. The caller counts
@@ -129,13 +116,6 @@ impl Table {
         self.rules.confirm(now, self.workers.lease_end(), identity, request)
     }
 
-    /// Counts a request here from now on that a worker has judged and counted.
-    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
-        if let Some(count) = self.count_of(request) {
-            *count += 1;
-        }
-    }
-
     /// Whether the entry that allowed the request has been replaced.
     pub(crate) fn is_older(&self, request: &Authorized<Request>) -> bool {
         self.rules.serial(request.slot) != Some(request.serial)
@@ -149,7 +129,9 @@ impl Table {
         {
             *count -= 1;
             request.confirmed_by(serial);
-            self.adopt(&request);
+            if let Some(count) = self.count_of(&request) {
+                *count += 1;
+            }
         }
         request
     }

@@ -3,7 +3,7 @@
 
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
-use crate::commands::{Answer, OK, TransferKind, Work};
+use crate::commands::{Answer, OK, Work};
 use crate::controller::Ssd;
 use crate::hosts::{MAX_QUEUE_ENTRIES, NewHost, Role, keep_alive_of};
 use crate::request::{Refused, check_frame, data_pointer};
@@ -79,7 +79,7 @@ impl Ssd {
         self.hosts.begin_connect(permit.queue());
         let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
-        self.pull(id, TransferKind::Other, remote, local);
+        self.pull(id, remote, local);
     }
 
     /// Scratch memory for a command of this queue, as far as its host may have it.

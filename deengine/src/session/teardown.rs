@@ -22,6 +22,7 @@ impl Ssd {
         for id in self.commands.of_queue(key) {
             self.orphan(now, id);
         }
+        self.drop_grants(key);
         self.drop_effects_of(now, key);
         for other in others {
             self.shut(now, other);
@@ -43,17 +44,9 @@ impl Ssd {
         let (is_idle, vid) = (command.is_idle(), command.vid());
         let work = command.take_work();
         self.forfeit(permit);
-        let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
+        let (mut held, mut left) = (None, Vec::new());
         match work {
-            Work::Write(end) => {
-                self.commands.end_data_of(&end.request);
-                kept = end.blocks;
-                left.push(end.request);
-            }
-            Work::Starved(end) | Work::Stalled(end) => {
-                kept = end.blocks;
-                left.push(end.request);
-            }
+            Work::Starved(request) => left.push(request),
             Work::Trim(requests) => left = requests,
             Work::Compare { request, buffer, .. } => {
                 held = Some(buffer);
@@ -72,7 +65,7 @@ impl Ssd {
             Work::MakeDurable(_) | Work::AwaitEvent | Work::Abort | Work::Orphan { .. } => {}
         }
         if let Some(command) = self.commands.get_mut(id) {
-            command.go_on(Work::Orphan { blocks: kept, buffer: held });
+            command.go_on(Work::Orphan { buffer: held });
         }
         left.into_iter().for_each(|request| self.table.leave(request));
         if is_idle {

@@ -18,6 +18,7 @@ mod features;
 mod fencing;
 mod flush;
 mod fuzz;
+mod granted_writes;
 mod greedy;
 mod harness;
 mod images;

@@ -47,7 +47,7 @@ pub(crate) enum CommitOutcome {
     /// There is no room for the write now, or for an earlier one. The worker keeps the frames.
     Stalled,
     /// The layer refuses it. The worker keeps the frames.
-    Refused,
+    Refused(CommitError),
 }
 
 /// The writes of one worker.
@@ -203,7 +203,7 @@ impl Work {
             job.outcome = match commits.commit(job.at, job.accepted, &job.target, own) {
                 Ok(committed) => CommitOutcome::Committed(committed),
                 Err(CommitError::Stalled) => CommitOutcome::Stalled,
-                Err(_) => CommitOutcome::Refused,
+                Err(error) => CommitOutcome::Refused(error),
             };
             is_full = matches!(job.outcome, CommitOutcome::Stalled);
         }

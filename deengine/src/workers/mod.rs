@@ -364,7 +364,7 @@ impl WorkerSet {
         &self.loads
     }
 
-    /// Tells the workers of these queues that the firmware has allowed reads of them.
+    /// Tells the workers of these queues that the firmware has allowed commands of them.
     pub(crate) fn post_granted(&self, by: usize, queues: impl Iterator<Item = QueueKey>) {
         for queue in queues {
             let worker = worker_of(queue);

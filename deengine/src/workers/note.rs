@@ -9,7 +9,7 @@ use std::fmt;
 pub(crate) enum Note {
     /// An effect to carry out. The queue has its name within the SSD.
     Effect(Effect),
-    /// The firmware has allowed a read of this queue: the worker takes it from there.
+    /// The firmware has allowed a read or write of this queue: the worker takes it from there.
     Granted(QueueKey),
     /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
     /// this slot.

@@ -7,9 +7,9 @@ mod delays;
 pub(in crate::io) mod slab;
 mod starved;
 
+use crate::commands::Command;
 use crate::commands::scratch::Scratch;
 use crate::commands::shares::Shares;
-use crate::commands::{Command, Transfer};
 use crate::permission::Authorized;
 use crate::request::Request;
 use by_queue::ByQueue;
@@ -18,10 +18,9 @@ pub(in crate::io) use delays::Waiting;
 use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::Time;
 use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::NewBlock;
 use slab::Slab;
 use starved::Starved;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Most blocks that the commands of one step unmap; the others go on with the next step. One command may name
 /// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
@@ -47,7 +46,7 @@ pub(crate) enum LoadFor {
     Scrub,
 }
 
-/// A read that the firmware has allowed, and that the worker of its queue carries out.
+/// A read or write that the firmware has allowed, and that the worker of its queue carries out.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) queue: QueueKey,
@@ -55,6 +54,8 @@ pub(crate) struct Grant {
     /// When the modelled firmware had taken it.
     pub(crate) at: Time,
     pub(crate) request: Authorized<Request>,
+    /// Frames for the data of a write. [`Commands::shares`] counts them until the data is there.
+    pub(crate) frames: Vec<Frame>,
 }
 
 /// The commands that the firmware carries out under the SSD's lock, and what they use.
@@ -62,7 +63,8 @@ pub(crate) struct Grant {
 pub(crate) struct Commands {
     pub(in crate::io) slots: Slab<Command>,
     by_queue: ByQueue,
-    transfers: Slab<Transfer>,
+    /// The commands of the transfers under way.
+    transfers: Slab<u32>,
     /// Commands that wait for their volume's rate limit.
     pub(in crate::io) delays: Delays,
     /// Commands that wait for the translation layer, oldest first. Writes that wait for frames are not among
@@ -86,14 +88,14 @@ pub(crate) struct Commands {
     pub(in crate::io) loads_since: Option<Time>,
     /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
-    /// Reads for the workers of their queues, oldest first.
-    grants: Vec<Grant>,
-    /// Number of those among them whose workers were told.
-    told: usize,
+    /// Reads and writes for the workers of their queues, those of a queue in order.
+    grants: BTreeMap<(QueueKey, u64), Grant>,
+    granted: u64,
+    /// Queues of those among them whose workers were not told.
+    untold: Vec<QueueKey>,
     /// Data of commands that are not about blocks.
     pub(in crate::io) scratch: Scratch,
-    pub(in crate::io) lists: Lists,
-    /// Frames that the firmware has taken for data under way, by client.
+    /// Frames of granted writes whose data is under way, by client.
     pub(in crate::io) shares: Shares,
 }
 
@@ -117,10 +119,10 @@ impl Commands {
             loads: HashMap::new(),
             loads_since: None,
             effects: VecDeque::new(),
-            grants: Vec::new(),
-            told: 0,
+            grants: BTreeMap::new(),
+            granted: 0,
+            untold: Vec::new(),
             scratch: Scratch::new()?,
-            lists: Lists::default(),
             shares: Shares::of(0),
         })
     }
@@ -138,11 +140,6 @@ impl Commands {
         &mut self.scratch
     }
 
-    /// Gives back the share of frames of a write whose data is no longer under way.
-    pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
-        self.shares.give_of(request);
-    }
-
     /// How often a waiting command was tried again, and a write that waits for frames judged by a new entry.
     #[cfg(test)]
     pub(crate) fn tried_and_judged(&self) -> (u64, u64) {
@@ -155,18 +152,14 @@ impl Commands {
         self.shares.held(client)
     }
 
-    /// Keeps an empty list for a later write.
-    pub(crate) fn keep_list(&mut self, blocks: Vec<NewBlock>) {
-        self.lists.spare_blocks.push(blocks);
-    }
-
+    /// Number of commands, with those that no worker has taken over yet.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() + self.grants.len()
     }
 
-    /// Whether a command with so many transfers can still be numbered.
-    pub(crate) fn has_room(&self, transfers: u32) -> bool {
-        self.slots.has_room(1) && self.transfers.has_room(transfers)
+    /// Whether one more command can be numbered, and its transfer.
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.has_room(1) && self.transfers.has_room(1)
     }
 
     /// A step begins.
@@ -201,11 +194,12 @@ impl Commands {
         self.slots.iter()
     }
 
-    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> u32 {
-        self.transfers.insert(transfer)
+    pub(crate) fn add_transfer(&mut self, command: u32) -> u32 {
+        self.transfers.insert(command)
     }
 
-    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<Transfer> {
+    /// The command of a transfer that has ended.
+    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<u32> {
         self.transfers.remove(id)
     }
 
@@ -213,39 +207,25 @@ impl Commands {
         self.effects.push_back(effect);
     }
 
-    /// Has the worker of its queue carry out a read.
-    pub(crate) fn grant(&mut self, grant: Grant) {
-        self.grants.push(grant);
+    /// Has the worker of its queue carry out a command.
+    pub(in crate::io) fn grant(&mut self, grant: Grant) {
+        self.untold.push(grant.queue);
+        self.granted += 1;
+        self.grants.insert((grant.queue, self.granted), grant);
     }
 
-    /// The last granted read, if it is of this queue, and its worker was not told.
-    pub(crate) fn granted_to(&mut self, queue: QueueKey) -> Option<Grant> {
-        let is_untold = self.grants.len() > self.told;
-        self.grants.pop_if(|grant| is_untold && grant.queue == queue)
-    }
-
-    /// The queues of granted reads whose workers are told now.
+    /// The queues of the commands granted since the last call, whose workers are told now.
     pub(crate) fn untold_grants(&mut self) -> impl Iterator<Item = QueueKey> {
-        let from = std::mem::replace(&mut self.told, self.grants.len());
-        self.grants[from..].iter().map(|grant| grant.queue)
+        self.untold.drain(..)
     }
 
-    /// The oldest granted read of this queue. Its worker was told.
-    pub(crate) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
-        let at = self.grants[..self.told].iter().position(|grant| grant.queue == queue)?;
-        self.told -= 1;
-        Some(self.grants.remove(at))
+    /// The oldest granted command of this queue.
+    pub(in crate::io) fn take_grant(&mut self, queue: QueueKey) -> Option<Grant> {
+        let (&oldest, _) = self.grants.range((queue, 0)..=(queue, u64::MAX)).next()?;
+        self.grants.remove(&oldest)
     }
 
     pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
         &mut self.effects
     }
-}
-
-/// Lists that commands use one after the other, so that none allocates.
-#[derive(Debug, Default)]
-pub(in crate::io) struct Lists {
-    pub(in crate::io) frames: Vec<Frame>,
-    /// Block lists of finished writes.
-    pub(in crate::io) spare_blocks: Vec<Vec<NewBlock>>,
 }

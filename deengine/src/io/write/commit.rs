@@ -2,25 +2,21 @@
 //! The life of a write, second part, after its data has arrived. The worker submits the write in its
 //! combining queue. The holder of the layer's lock commits it, and the worker completes it.
 
-use super::{Submitted, Writes};
-use crate::commands::Accepted;
+use super::{Submitted, Write, Writes};
 use crate::commands::CompletionPermit;
-use crate::commands::Work;
-use crate::commands::{OK, WriteEnd};
+use crate::commands::OK;
 use crate::controller::Ssd;
-use crate::io::guard::{Handle, SsdGuard};
+use crate::io::guard::Handle;
 use crate::io::waiting::without_room;
 use crate::io::worker::Worker;
 use crate::permission::Authorized;
 use crate::request::Refused;
 use crate::request::Request;
 use crate::workers::combining::{CombiningQueue, CommitOutcome, Job, commit_all};
-use crate::workers::runs;
 use gnstor_base::controller::Effect;
 use gnstor_base::time::Time;
 use gnstor_ftl::{CommitError, Target};
 use gnstor_ftl::{Commits, Committed};
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::status::Refusal;
@@ -82,8 +78,8 @@ impl Worker {
         self.state().combining()
     }
 
-    /// Judges the arrived writes again and submits them. A write that may not be committed goes to the
-    /// firmware.
+    /// Judges the arrived writes again and submits them. The firmware refuses those that may not be
+    /// committed.
     fn submit_arrived(&mut self, now: Time) {
         self.refresh();
         // Judged by the time of the commit: a lease that ends before the commit counts as ended already.
@@ -101,20 +97,17 @@ impl Worker {
             if std::mem::take(&mut write.is_stalled) {
                 write.data_at = write.data_at.max(now);
             }
-            let allowed =
-                write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
-                    let identity = Identity::Client(request.get().address.client);
-                    // A write whose leases have ended by `until` is not submitted, even if `confirm` allows
-                    // it. The commit would return it as stale, and the worker would submit it again at the
-                    // same time, for ever.
-                    let until = self.rules.runs_until(lease_end, request);
-                    let same = write.version == self.rules.version();
-                    let allowed = runs(until, now)
-                        && (same || self.rules.confirm(now, lease_end, identity, request).is_ok());
+            let allowed = match &write.command {
+                Some((_, request)) if write.failure.is_none() => {
+                    let is_judged = write.version == self.rules.version();
+                    let judged = self.rules.confirm_until((now, lease_end), request, is_judged);
+                    write.failure = judged.err();
                     let only_mapped = self.rules.only_mapped(request);
                     let fills = self.rules.fills(request);
-                    allowed.then(|| (Target { only_mapped, fills, ..target(request) }, until))
-                });
+                    judged.ok().map(|until| (Target { only_mapped, fills, ..target(request) }, until))
+                }
+                _ => None,
+            };
             let Some((target, until)) = allowed else {
                 submitted.push(Submitted { write: id, is_job: false });
                 continue;
@@ -179,25 +172,23 @@ impl Worker {
                 continue;
             }
             let Some(write) = self.writes.commands.remove(id) else { continue };
-            self.state().left();
             match (write.command, outcome) {
                 // A queue is closed only after its submitted writes are finished.
                 (None, Some(CommitOutcome::Committed(_))) => {
                     unreachable!("a write of a closed queue is not committed")
                 }
-                (None, _) => self.release_frames(write.blocks),
                 (Some((permit, request)), Some(CommitOutcome::Committed(committed))) => {
+                    self.state().left();
                     self.keep_list(write.blocks);
                     self.answer_write(now, permit, request, &committed);
                 }
-                (Some((permit, request)), _) => {
-                    let identity = Identity::Client(request.get().address.client);
-                    let accepted = write.stage.time();
+                (command, outcome) => {
                     let now = now.max(self.shared.workers().latest());
-                    let mut ssd = self.hand_over(&request);
-                    let end = WriteEnd { request, identity, blocks: write.blocks };
-                    let command = Accepted { now, at: accepted, permit };
-                    ssd.finish_write(command, write.failure.map(Into::into), end);
+                    let refused = match outcome {
+                        Some(CommitOutcome::Refused(error)) => self.refusal_of(error),
+                        _ => write.failure.unwrap_or(Refusal::NotReady.into()),
+                    };
+                    self.refuse_write(now, Write { command, ..write }, refused);
                 }
             }
         }
@@ -220,8 +211,8 @@ impl Worker {
         let is_durable_write = request.get().fua || self.shared.workers().writes_through();
         // The serving lease may have ended in the meantime (protocol rule 2).
         if is_durable_write || !self.serves(committed.done) {
-            let mut ssd = self.hand_over(&request);
-            return ssd.written(now, permit, request, committed);
+            self.shared.lock().written(now, permit, &request, committed);
+            return self.leave(now, &request);
         }
         let blocks = request.get().blocks;
         self.state().count_write(request.slot(), blocks, committed.overtaken);
@@ -235,13 +226,26 @@ impl Worker {
         self.leave(now, &request);
     }
 
-    /// Hands a write to the firmware, which counts it in flight from now on.
-    fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
-        let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        let mut ssd = self.shared.lock();
-        ssd.adopt(request);
-        self.state().in_flight(request.slot()).leave(is_current);
-        ssd
+    /// Ends a write that is not committed.
+    pub(super) fn refuse_write(&mut self, now: Time, write: Write, refused: Refused) {
+        self.state().left();
+        self.release_frames(write.blocks);
+        let Some((permit, request)) = write.command else { return };
+        let (vid, at) = (request.get().address.vid.get(), write.stage.time().max(now));
+        self.shared.lock().refuse(permit, vid, refused, at);
+        self.leave(now, &request);
+    }
+
+    /// The refusal of a write that the layer refuses.
+    fn refusal_of(&self, error: CommitError) -> Refused {
+        match error {
+            CommitError::Unmapped => {
+                let ssd = self.shared.lock();
+                let epoch = ssd.table.fleet().map_or(0, |fleet| fleet.map().wire_epoch());
+                Refused::at(Refusal::GroupFull, epoch)
+            }
+            _ => without_room(error).into(),
+        }
     }
 }
 
@@ -267,84 +271,23 @@ impl Handle {
 }
 
 impl Ssd {
-    /// All data has arrived. Readers see no change yet, and the write is judged again now.
-    pub(crate) fn finish_write(&mut self, command: Accepted, failure: Option<Refused>, end: WriteEnd) {
-        let Accepted { now, at: accepted, permit } = command;
-        let vid = end.request.get().address.vid.get();
-        let judged = match failure {
-            Some(refused) => Err(refused),
-            None => self.table.confirm(now, end.identity, &end.request),
-        };
-        if let Err(refused) = judged {
-            self.give_up(now, end);
-            return self.refuse(permit, vid, refused, accepted.max(now));
-        }
-        let (committed, maintain_at) = {
-            let mut commits = self.ftl().commits();
-            let only_mapped = self.table.rules().only_mapped(&end.request);
-            let fills = self.table.rules().fills(&end.request);
-            let target = Target { only_mapped, fills, ..target(&end.request) };
-            let committed = commits.commit(now, accepted.max(now), &target, &end.blocks);
-            (committed, commits.advance(now))
-        };
-        self.maintain_by(maintain_at);
-        let committed = match committed {
-            Ok(committed) => committed,
-            Err(CommitError::Stalled) => {
-                // The write waits for room, which may take long. A fence does not wait for it: the write
-                // counts as judged by the current entry.
-                let end = WriteEnd { request: self.table.renew(end.request), ..end };
-                let id = self.start(permit, vid, accepted, Work::Stalled(end));
-                self.wait(now, id);
-                return self.complete_fences(now);
-            }
-            Err(CommitError::Unmapped) => {
-                let epoch = self.table.fleet().map_or(0, |fleet| fleet.map().wire_epoch());
-                self.give_up(now, end);
-                let refused = Refused::at(Refusal::GroupFull, epoch);
-                return self.refuse(permit, vid, refused, accepted.max(now));
-            }
-            Err(error @ (CommitError::WornOut | CommitError::Full | CommitError::Failing)) => {
-                self.give_up(now, end);
-                return self.refuse(permit, vid, without_room(error).into(), accepted.max(now));
-            }
-        };
-        let WriteEnd { request, mut blocks, .. } = end;
-        blocks.clear();
-        self.commands.lists.spare_blocks.push(blocks);
-        self.written(now, permit, request, &committed);
-    }
-
     /// Counts and answers a write that is in the map.
     pub(crate) fn written(
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        request: Authorized<Request>,
+        request: &Authorized<Request>,
         committed: &Committed,
     ) {
         let vid = request.get().address.vid.get();
         self.smart_mut().count_write(request.get().blocks, committed.overtaken);
         let fua = request.get().fua || !self.write_cache_enabled();
-        self.count(&request);
-        self.leave(now, request);
+        self.count(request);
         if fua {
             self.make_durable(now, permit, vid, committed.done);
         } else {
             self.acknowledge(permit, vid, committed.done);
         }
-    }
-
-    /// Takes over a write that a worker began.
-    pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
-        self.table.adopt(request);
-    }
-
-    /// Gives up a write that will not be committed: its frames go back.
-    pub(crate) fn give_up(&mut self, now: Time, end: WriteEnd) {
-        let WriteEnd { request, blocks, .. } = end;
-        self.release_blocks(blocks);
-        self.leave(now, request);
     }
 }
 

@@ -122,15 +122,36 @@ const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 /// complete nothing is committed any more.
 #[test]
 fn a_lease_that_was_taken_away_commits_nothing_on_any_worker() {
+    take_the_lease_away(false);
+}
+
+/// Writes wait for frames, and have them shortly before the right to write is taken away, or after.
+#[test]
+fn a_lease_that_was_taken_away_commits_nothing_that_has_waited_for_frames() {
+    take_the_lease_away(true);
+}
+
+fn take_the_lease_away(is_short_of_frames: bool) {
     let (mut harness, world) = (harness(), World::default());
+    let ftl = &harness.ssd().share_ftl();
     let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
         for round in world.rounds() {
+            let mut frames = Vec::new();
+            if is_short_of_frames {
+                ftl.take_frames(u32::MAX, |frame| frames.push(frame));
+                (0..round % 64).for_each(|_| std::thread::yield_now());
+            }
+            if round % 4 > 0 {
+                ftl.give_frames(frames.drain(..));
+            }
+            (0..round % 8).for_each(|_| std::thread::yield_now());
             change(harness, worker, |entry| {
                 (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1)
             });
             world.epoch.fetch_add(1, Ordering::SeqCst);
             (0..round % 40).for_each(|_| std::thread::yield_now());
             world.epoch.fetch_add(1, Ordering::SeqCst);
+            ftl.give_frames(frames.drain(..));
             change(harness, worker, |entry| entry.writer = Some(client(7)));
             world.lease.fetch_add(1, Ordering::Relaxed);
             (0..round % 30).for_each(|_| std::thread::yield_now());
@@ -140,6 +161,9 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_worker() {
     let stats = harness.stats();
     assert_eq!((harness.in_flight(), stats.writes, stats.permits_spent), (0, done, stats.permits_issued));
     assert!(harness.frames_are_whole());
+    let (tries, judged) = harness.ssd().commands.tried_and_judged();
+    println!("summary {done} writes, {tries} tries for frames, {judged} judged while they waited");
+    assert!(!is_short_of_frames || tries > 0 && judged > 0, "some have waited");
 }
 
 /// Volumes are deleted while clients write to them. Nothing of a life that is over stays
