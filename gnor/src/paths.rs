@@ -217,6 +217,14 @@ impl Paths {
         }
     }
 
+    /// Another path to an SSD is in use from now on. A Keep Alive on the path before it is of no meaning.
+    pub(crate) fn replaced(&mut self, now: Moment, ssd: usize) {
+        let heartbeat = self.pace.heartbeat;
+        if let State::Linked { asked, ask_at, .. } = &mut self.list[ssd].state {
+            (*asked, *ask_at) = (None, now + heartbeat);
+        }
+    }
+
     /// Whether an SSD has a path that is in use.
     pub(crate) fn is_up(&self, ssd: usize) -> bool {
         matches!(self.list[ssd].state, State::Linked { in_use: true, .. })

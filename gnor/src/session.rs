@@ -11,6 +11,8 @@ mod dial;
 mod following;
 mod inner;
 mod map;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use crate::channel::Channel;
@@ -226,7 +228,7 @@ impl Session {
 
     /// Puts new paths in use: the found ones, and these. The I/O queues of the old paths end.
     pub fn put_in_use(&self, new: NewPaths) {
-        let old = self.shared.change(|inner, _| inner.put_in_use(new));
+        let old = self.shared.change(|inner, now| inner.put_in_use(now, new));
         old.iter().for_each(Path::cut);
     }
 

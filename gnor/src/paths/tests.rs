@@ -37,7 +37,7 @@ enum Event {
     DialEnds(usize, bool),
     Answers(usize, u64),
     Breaks(usize, u64),
-    /// A host call uses the paths that were found.
+    /// A host call uses the paths that were found, and replaces those in use.
     Call,
 }
 
@@ -169,8 +169,17 @@ impl World {
                 assert!(self.paths.broke(self.now, ssd, "it broke"));
             }
             Event::Answers(..) | Event::Breaks(..) => {}
-            Event::Call => (0..SSDS).for_each(|ssd| self.paths.take(ssd)),
+            Event::Call => (0..SSDS).for_each(|ssd| self.call(ssd)),
         }
+    }
+
+    fn call(&mut self, ssd: usize) {
+        if self.paths.is_up(ssd) && self.ssds[ssd].mode == Mode::Well {
+            let path = self.number();
+            self.ssds[ssd] = Ssd { path, asked: false, ..self.ssds[ssd] };
+            self.paths.replaced(self.now, ssd);
+        }
+        self.paths.take(ssd);
     }
 
     /// Checks the invariants.

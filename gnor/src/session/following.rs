@@ -115,9 +115,14 @@ impl Following {
     }
 
     /// An SSD's path is gone, and with it a question.
-    pub(super) fn lost(&mut self, now: Moment, ssd: usize) {
+    pub(super) fn unanswered(&mut self, now: Moment, ssd: usize) {
         self.watch.epoch_told(now, ssd, None);
         self.watch.map_came(now, Ask::Map(ssd), Taken::Nothing);
+    }
+
+    /// An SSD is lost.
+    pub(super) fn lost(&mut self, now: Moment, ssd: usize) {
+        self.unanswered(now, ssd);
         self.watch.suspect(now);
     }
 
