@@ -82,7 +82,7 @@ struct Scene {
     session: Session,
     is_full: Arc<AtomicBool>,
     way: Way,
-    _node: Node,
+    node: Node,
     _engine: TransportThreads,
 }
 
@@ -97,7 +97,7 @@ impl Scene {
         let client = ClientId::new(1).expect("a client id");
         let registration = Registration { client, serial: 0, secret: None };
         let session = Session::connect(&node, registration, Arc::new(way.clone())).expect("it connects");
-        Self { session, is_full, way, _node: node, _engine: engine }
+        Self { session, is_full, way, node, _engine: engine }
     }
 }
 
@@ -105,7 +105,7 @@ impl Scene {
 fn a_path_that_replaces_one_with_a_keep_alive_on_its_way_is_not_given_up() {
     let _deadline = deadline();
     let scene = Scene::new();
-    let mut new = scene.session.dial_anew(ADMIN_DEADLINE);
+    let mut new = scene.session.dial_anew(&scene.node.launch_lock(), ADMIN_DEADLINE);
     assert_eq!(new.len(), 1);
     while !new.is_empty() {
         let old = scene.session.shared.change(|inner, now| {
@@ -120,4 +120,18 @@ fn a_path_that_replaces_one_with_a_keep_alive_on_its_way_is_not_given_up() {
         assert!(scene.session.is_up(0), "after {:?}: {:?}", begun.elapsed(), scene.session.missing());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn an_ssd_keeps_its_path_if_only_a_short_deadline_of_another_dial_has_passed() {
+    let _deadline = deadline();
+    let scene = Scene::new();
+    scene.is_full.store(true, Ordering::Relaxed);
+    assert!(scene.session.dial_anew(&scene.node.launch_lock(), Duration::from_millis(50)).is_empty());
+    assert!(scene.session.is_up(0), "{:?}", scene.session.missing());
+    scene.is_full.store(false, Ordering::Relaxed);
+    // It is known soon that nothing listens there.
+    scene.way.is_cut.store(true, Ordering::Relaxed);
+    assert!(scene.session.dial_anew(&scene.node.launch_lock(), Duration::from_millis(50)).is_empty());
+    assert!(!scene.session.is_up(0));
 }
