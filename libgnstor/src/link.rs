@@ -101,6 +101,19 @@ impl ArrayConnector {
         ssds.push(SsdInfo { index: index.into(), subnqn, address: address.into(), ..last });
     }
 
+    #[cfg(test)]
+    pub(crate) fn address(&self, ssd: usize) -> String {
+        self.known()[ssd].address.clone()
+    }
+
+    /// An SSD is at another address from now on.
+    pub(crate) fn moved(&self, ssd: u16, address: &str) {
+        if let Some(ssd) = self.known().get_mut(usize::from(ssd)) {
+            tracing::info!("SSD {} has moved from {} to {address}", ssd.index, ssd.address);
+            ssd.address = address.into();
+        }
+    }
+
     /// Why the SSD with the lowest number could not be reached.
     pub(crate) fn first_failure(&self) -> Option<Error> {
         self.first.lock().expect("no panic while held").take().map(|(_, e)| e)

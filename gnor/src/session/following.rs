@@ -40,6 +40,11 @@ pub trait Follower: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The SSDs to which maps have given another address since the last call: they are dialled there.
+    fn take_moved(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Asks the daemon for its map. Ends within some seconds.
     fn ask_daemon(&self) -> Option<Vec<u8>>;
 }

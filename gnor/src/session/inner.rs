@@ -149,6 +149,12 @@ impl Inner {
         }
     }
 
+    /// An SSD has another address: its path leads elsewhere, and it is dialled at once.
+    pub(super) fn moved(&mut self, now: Moment, ssd: usize) {
+        self.lose(now, ssd, "the fleet map has another address of it");
+        self.paths.moved(now, ssd);
+    }
+
     /// Gives up the found path if there is one, since the old one was cut before. Otherwise gives up the path
     /// in use.
     fn cut(&mut self, now: Moment, ssd: usize) {

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the session's thread has a clock")]
 
 use super::*;
+use crate::map_watch::Ask;
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
@@ -134,4 +135,34 @@ fn an_ssd_keeps_its_path_if_only_a_short_deadline_of_another_dial_has_passed() {
     scene.way.is_cut.store(true, Ordering::Relaxed);
     assert!(scene.session.dial_anew(&scene.node.launch_lock(), Duration::from_millis(50)).is_empty());
     assert!(!scene.session.is_up(0));
+}
+
+/// Its map has another address of the SSD.
+#[derive(Debug)]
+struct Moves;
+
+impl Follower for Moves {
+    fn take(&self, _: &[u8]) -> Taken {
+        Taken::Nothing
+    }
+    fn take_dropped(&self) -> Vec<usize> {
+        Vec::new()
+    }
+    fn take_moved(&self) -> Vec<usize> {
+        vec![0]
+    }
+    fn ask_daemon(&self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn the_path_to_an_ssd_that_moves_is_given_up_and_the_ssd_is_dialled_again() {
+    let _deadline = deadline();
+    let scene = Scene::new();
+    scene.session.follow(Arc::new(Moves), 1);
+    thread::take_map(&scene.session.shared, Ask::Daemon, Some(&[]));
+    assert!(!scene.session.is_up(0));
+    assert_eq!(scene.session.wait_found(ADMIN_DEADLINE), Wait::Found);
+    assert!(scene.session.has_found());
 }
