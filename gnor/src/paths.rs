@@ -209,11 +209,29 @@ impl Paths {
         true
     }
 
+    /// An SSD without a path has another address. It is dialled there at once, or when a dial under way has
+    /// failed.
+    pub(crate) fn moved(&mut self, now: Moment, ssd: usize) {
+        let (rest, path) = (self.pace.rest, &mut self.list[ssd]);
+        path.rest = rest;
+        if let State::Away { dial_at: Some(at) } = &mut path.state {
+            *at = now.min(*at);
+        }
+    }
+
     /// The path that was found is in use from now on.
     pub(crate) fn take(&mut self, ssd: usize) {
         if let State::Linked { in_use, .. } = &mut self.list[ssd].state {
             *in_use = true;
             self.list[ssd].why.clear();
+        }
+    }
+
+    /// Another path to an SSD is in use from now on. A Keep Alive on the path before it is of no meaning.
+    pub(crate) fn replaced(&mut self, now: Moment, ssd: usize) {
+        let heartbeat = self.pace.heartbeat;
+        if let State::Linked { asked, ask_at, .. } = &mut self.list[ssd].state {
+            (*asked, *ask_at) = (None, now + heartbeat);
         }
     }
 

@@ -11,11 +11,13 @@ mod dial;
 mod following;
 mod inner;
 mod map;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use crate::channel::Channel;
 use crate::error::NodeError;
-use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};
+use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, LaunchLock, Lifeline, Node};
 use crate::paths::Paths;
 use dial::Dialler;
 use gnstor_auth::Secret;
@@ -212,13 +214,19 @@ impl Session {
         ReachableSsds { shared: Arc::clone(&self.shared), kernel_runs: Arc::clone(&self.kernel_runs) }
     }
 
-    /// Dials all SSDs that are up once more, for new queue pairs to them. An SSD that does not answer within
-    /// `deadline` is lost.
-    pub fn dial_anew(&self, deadline: Duration) -> NewPaths {
+    /// Dials all SSDs that are up once more, for new queue pairs to them. The new paths get no Keep Alive
+    /// before they are in use, so no kernel may run until then. An SSD that is not reached is lost. Only if
+    /// `deadline` is shorter than [`ADMIN_DEADLINE`] and has passed, the SSD keeps its path: it may be well.
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+    pub fn dial_anew(&self, _: &LaunchLock<'_>, deadline: Duration) -> NewPaths {
+        let (begun, is_short) = (std::time::Instant::now(), deadline < ADMIN_DEADLINE);
         let up: Vec<usize> = self.shared.look(|inner| inner.up().collect());
         let mut new = Vec::new();
         self.dialler.dial(&up, deadline, |ssd, dialled| match dialled {
             Ok(path) => new.push((ssd, NewPath(path))),
+            Err(e) if is_short && e.is_late(begun.elapsed() >= deadline) => {
+                tracing::info!("SSD {ssd} keeps its path, as there was no time to make another one");
+            }
             Err(e) => self.lose(ssd, &e.unreached().why),
         });
         new
@@ -226,7 +234,7 @@ impl Session {
 
     /// Puts new paths in use: the found ones, and these. The I/O queues of the old paths end.
     pub fn put_in_use(&self, new: NewPaths) {
-        let old = self.shared.change(|inner, _| inner.put_in_use(new));
+        let old = self.shared.change(|inner, now| inner.put_in_use(now, new));
         old.iter().for_each(Path::cut);
     }
 
@@ -349,6 +357,14 @@ pub(crate) enum NotDialled {
 }
 
 impl NotDialled {
+    /// Whether the dial may have failed for want of time. `is_over`: its time was over.
+    fn is_late(&self, is_over: bool) -> bool {
+        match self {
+            Self::Link(_) => is_over,
+            Self::Admin(e) => matches!(e, ChannelError::Timeout { .. }),
+        }
+    }
+
     fn unreached(&self) -> Unreached {
         match self {
             Self::Link(unreached) => unreached.clone(),

@@ -82,20 +82,23 @@ impl Client {
         Ok(self.channel_stats().map_err(|e| e.to_string())?.parked != 0)
     }
 
-    /// Ends the old connections, and makes new ones to the SSDs that are up or found.
+    /// Waits until no kernel runs. Then it ends the old connections, and makes new ones to the SSDs that are
+    /// up or found, within the time that is left.
     #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     fn renew_queues(&self, transfers: &Transfers, left: Duration) -> Result<bool, String> {
         self.may_reconnect()?;
+        // New queues get no Keep Alive before they are in use, so they are made when no kernel runs. The time
+        // counts from then on.
+        let lock = transfers.launch_lock(self.node());
         if self.has_parked()? {
             return Ok(false);
         }
         let begun = Instant::now();
         let left = || left.saturating_sub(begun.elapsed()).max(LEAST);
-        let new = self.session.dial_anew(left().min(ADMIN_DEADLINE));
+        let new = self.session.dial_anew(&lock, left().min(ADMIN_DEADLINE));
         if new.is_empty() && !self.session.has_found() {
             return Ok(false);
         }
-        let lock = self.node().launch_lock();
         self.channel.cut();
         let in_flight = transfers.drain((&lock, &self.channel), None, FLUSHED).map_err(|e| e.to_string())?;
         if in_flight != 0 {

@@ -138,8 +138,7 @@ impl Client {
         let room = if options.fabric == Fabric::InProcess { map.count() } else { room_for(&map) };
         let transport = node.transport().clone();
         let connector = Arc::new(ArrayConnector::new(transport, link_options.clone(), ssds.clone(), room));
-        let rooms =
-            if room > map.count() { Rooms::new(Arc::clone(&connector), room) } else { Rooms::default() };
+        let rooms = Rooms::new(Arc::clone(&connector), room);
         let maps = Arc::new(Maps::new(Arc::clone(&rpc), node.device(), map, rooms)?);
         let session = Session::connect(node, manager.registration.clone(), Arc::clone(&connector) as _);
         let session = session.map_err(|e| match e {

@@ -36,7 +36,8 @@ pub struct DeviceFile {
     pub timeout_ns: u64,
 }
 
-/// An open volume. Dropping a client's last file of a volume gives the rights back.
+/// An open volume. Dropping a client's last file of a volume gives the rights back. That waits five seconds
+/// for a daemon that is away, and up to a minute for the answer of one that is there.
 #[derive(Debug)]
 pub struct File {
     client: Arc<Client>,
@@ -379,9 +380,10 @@ impl Drop for File {
                 all_acknowledged,
                 lease_epoch,
             };
-            if let Err(e) =
-                self.client.rpc.change("the release of a lease", self.client.rpc.volumes().release(request))
-            {
+            // It names its lease, so the daemon may carry it out twice.
+            let rpc = &self.client.rpc;
+            let release = || async { rpc.volumes().release(request.clone()).await };
+            if let Err(e) = rpc.change_if_back("the release of a lease", release) {
                 tracing::warn!("releasing {}: {e}", self.info.name);
             }
         }

@@ -12,17 +12,18 @@ use gnstor_gnor::node::NodeError;
 use gnstor_gnor::session::{Connector, SsdAddress, Unreached};
 use gnstor_proto::fabrics::ssd_subnqn;
 use std::collections::HashMap;
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The SSD is reached over TCP without TLS.
 pub const TCP: &str = "tcp";
 /// The SSD is reached over TCP with TLS.
 pub const TLS: &str = "tls";
 
-/// Connects to an SSD. Each step may take this time. TLS is used if the daemon says so. `daemon` is the
-/// daemon's address: an SSD that listens on all addresses of its machine is reached there.
+/// Connects to an SSD, at the first address of its name that accepts. Each step may take this time. TLS is
+/// used if the daemon says so. `daemon` is the daemon's address: an SSD that listens on all addresses of its
+/// machine is reached there.
 ///
 /// # Errors
 /// [`Error::Os`] of the connection or its TLS handshake; [`Error::Credentials`] if a CA is needed.
@@ -40,10 +41,27 @@ pub fn connect_to_ssd(
     let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {}", ssd.address), cause };
     let none = || std::io::Error::other("the address has no meaning");
     let port = port.parse::<u16>().map_err(|_| failed(none()))?;
-    let target = (host, port).to_socket_addrs().map_err(failed)?.next().ok_or_else(none).map_err(failed)?;
+    let targets: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
     let tls = if ssd.transport == TLS { Some(credentials.data_tls()?) } else { None };
-    let stream = TcpStream::connect_timeout(&target, within).map_err(failed)?;
+    let stream = connect_to_one(&targets, within).unwrap_or_else(|| Err(none())).map_err(failed)?;
     Wire::client(stream, tls.as_ref(), host, within).map_err(failed)
+}
+
+/// Connects to the first of these addresses that accepts. The silent ones share the time. `None`: there is no
+/// address.
+#[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+fn connect_to_one(targets: &[SocketAddr], within: Duration) -> Option<std::io::Result<TcpStream>> {
+    let (begun, mut last) = (Instant::now(), None);
+    for (nth, target) in targets.iter().enumerate() {
+        let rest = u32::try_from(targets.len() - nth).unwrap_or(u32::MAX);
+        // The time may be over, and a deadline of zero is an error.
+        let part = (within.saturating_sub(begun.elapsed()) / rest).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(target, part) {
+            Ok(stream) => return Some(Ok(stream)),
+            Err(e) => last = Some(Err(e)),
+        }
+    }
+    last
 }
 
 /// Host and port of an address; an IPv6 address without its brackets.
@@ -99,6 +117,19 @@ impl ArrayConnector {
         let index = u16::try_from(ssds.len()).unwrap_or(u16::MAX);
         let subnqn = ssd_subnqn(index);
         ssds.push(SsdInfo { index: index.into(), subnqn, address: address.into(), ..last });
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address(&self, ssd: usize) -> String {
+        self.known()[ssd].address.clone()
+    }
+
+    /// An SSD is at another address from now on.
+    pub(crate) fn moved(&self, ssd: u16, address: &str) {
+        if let Some(ssd) = self.known().get_mut(usize::from(ssd)) {
+            tracing::info!("SSD {} has moved from {} to {address}", ssd.index, ssd.address);
+            ssd.address = address.into();
+        }
     }
 
     /// Why the SSD with the lowest number could not be reached.
@@ -215,5 +246,22 @@ mod tests {
         let no_ca = connect_to_ssd(&ssd(&format!("127.0.0.1:{port}"), TLS), "x:1", &none, within);
         assert!(no_ca.expect_err("no CA").to_string().contains("--tls-ca"));
         assert!(connect_to_ssd(&ssd("127.0.0.1", TCP), "x:1", &none, within).is_err());
+    }
+
+    /// A name may have addresses of both kinds, and the SSD listens at one.
+    #[test]
+    fn every_address_of_a_name_is_tried() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let there = listener.local_addr().expect("an address");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let refuses = free.local_addr().expect("an address");
+        drop(free);
+        let within = Duration::from_secs(1);
+        let connected = connect_to_one(&[refuses, refuses, there], within).expect("there are addresses");
+        assert_eq!(connected.expect("one accepts").peer_addr().expect("a peer"), there);
+        let refused = connect_to_one(&[refuses], within).expect("there is an address");
+        assert_eq!(refused.expect_err("nothing listens").kind(), std::io::ErrorKind::ConnectionRefused);
+        assert!(connect_to_one(&[], within).is_none());
     }
 }

@@ -17,7 +17,7 @@ use crate::link::ArrayConnector;
 use crate::rpc::Rpc;
 use gnstor_fabric::device::{Device, DeviceMem};
 use gnstor_gnor::abi::{MAX_SSDS, VolumeAbi, map_word};
-use gnstor_gnor::session::{Follower, Taken};
+use gnstor_gnor::session::{Connector as _, Follower, Taken};
 use gnstor_proto::grpc;
 use gnstor_proto::placement::map3::{Incoming3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, FILLING, NO_SSD, Rows};
@@ -45,10 +45,12 @@ pub(crate) struct Maps {
 /// counts none of them as done.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms {
-    /// Where SSDs that join are made known; none if the channel has no room.
+    /// Where SSDs that join or move are made known.
     connector: Option<Arc<ArrayConnector>>,
     /// Queue pairs of the channel.
     room: u16,
+    /// There are more of them than SSDs when the client connects, so that SSDs may join.
+    may_grow: bool,
 }
 
 /// SSDs that may join while a client runs.
@@ -66,20 +68,22 @@ pub(crate) fn room_for(map: &AnyMap) -> usize {
 }
 
 impl Rooms {
+    /// A channel of so many queue pairs, to the SSDs that `connector` knows now.
     pub(crate) fn new(connector: Arc<ArrayConnector>, room: usize) -> Self {
-        Self { connector: Some(connector), room: u16::try_from(room).unwrap_or(u16::MAX) }
+        let may_grow = room > connector.ssds();
+        Self { connector: Some(connector), room: u16::try_from(room).unwrap_or(u16::MAX), may_grow }
     }
 
     /// The number of an SSD's queue pair.
     fn of(&self, ssd: u16) -> u16 {
         let last = self.room.saturating_sub(1);
-        if self.connector.is_none() || usize::from(self.room) == MAX_SSDS { ssd } else { ssd.min(last) }
+        if !self.may_grow || usize::from(self.room) == MAX_SSDS { ssd } else { ssd.min(last) }
     }
 
     /// Whether the SSD has a queue pair of its own.
     fn has(&self, ssd: u16) -> bool {
         let last = self.room.saturating_sub(1);
-        self.connector.is_none() || ssd < last || usize::from(self.room) == MAX_SSDS
+        !self.may_grow || ssd < last || usize::from(self.room) == MAX_SSDS
     }
 }
 
@@ -96,6 +100,8 @@ struct Inner {
     dropped: Vec<usize>,
     /// SSDs that maps have added, for the session.
     added: Vec<usize>,
+    /// SSDs to which maps have given another address, for the session.
+    moved: Vec<usize>,
 }
 
 /// A host call runs: no table that it may read is filled.
@@ -123,6 +129,7 @@ impl Maps {
             calls: [0; 2],
             dropped: Vec::new(),
             added: Vec::new(),
+            moved: Vec::new(),
         };
         Ok(Self { rpc, places, rooms, inner: Mutex::new(inner) })
     }
@@ -191,13 +198,28 @@ impl Maps {
         fit.into_iter().map(usize::from).collect()
     }
 
+    /// Makes other addresses known that SSDs of the channel have. Returns these SSDs.
+    fn make_moves_known(&self, known: &AnyMap, next: &AnyMap) -> Vec<usize> {
+        let (AnyMap::Three(known), AnyMap::Three(next)) = (known, next) else { return Vec::new() };
+        let connector = self.rooms.connector.as_ref().filter(|connector| connector.reconnects());
+        let Some(connector) = connector else { return Vec::new() };
+        let both = known.ssds.iter().zip(&next.ssds);
+        let moved = both.filter(|(old, new)| old.address != new.address && self.rooms.has(new.id));
+        moved
+            .map(|(_, new)| {
+                connector.moved(new.id, &new.address);
+                usize::from(new.id)
+            })
+            .collect()
+    }
+
     /// Uses this map from now on, if it is newer.
     fn go_by(&self, map: AnyMap) -> Result<Taken, Error> {
         let mut inner = self.lock();
         if map.epoch() <= inner.map.epoch() {
             return Ok(Taken::Epoch(inner.map.epoch()));
         }
-        check_next(&inner.map, &map, self.rooms.connector.is_some())?;
+        check_next(&inner.map, &map, self.rooms.may_grow)?;
         let next = !inner.table;
         if inner.calls[usize::from(next)] > 0 {
             return Ok(Taken::Nothing);
@@ -214,6 +236,8 @@ impl Maps {
         inner.dropped = dropped.filter(|&ssd| self.rooms.has(ssd)).map(usize::from).collect();
         let new: Vec<u16> = ssds(&map).skip(inner.map.count()).collect();
         inner.added.extend(self.make_known(&map, &new));
+        let moved = self.make_moves_known(&inner.map, &map);
+        inner.moved.extend(moved);
         (inner.map, inner.table) = (Arc::new(map), next);
         Ok(Taken::Epoch(inner.map.epoch()))
     }
@@ -235,6 +259,10 @@ impl Follower for Maps {
 
     fn take_added(&self) -> Vec<usize> {
         std::mem::take(&mut self.lock().added)
+    }
+
+    fn take_moved(&self) -> Vec<usize> {
+        std::mem::take(&mut self.lock().moved)
     }
 
     fn ask_daemon(&self) -> Option<Vec<u8>> {

@@ -19,7 +19,8 @@ use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use std::error::Error as _;
 use std::future::Future;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -31,9 +32,15 @@ pub(crate) struct Limits {
     /// For a call that changes entries at SSDs. An SSD syncs its disk several times for one change, and
     /// changes of one SSD follow each other. The daemon repeats a command of which it heard nothing for 12 s.
     change: Duration,
+    /// For a daemon that is away to be back. No further try begins after it.
+    back: Duration,
 }
 
-const LIMITS: Limits = Limits { question: Duration::from_secs(15), change: Duration::from_secs(60) };
+const LIMITS: Limits = Limits {
+    question: Duration::from_secs(15),
+    change: Duration::from_secs(60),
+    back: Duration::from_secs(5),
+};
 /// The answer to the first call of a connection.
 const REGISTRATION: &str = "a client id";
 /// How often a client names its id, so that the daemon keeps it after a connection broke.
@@ -55,6 +62,9 @@ pub(crate) struct Rpc {
     /// Another daemon may take over. Then a call that can be repeated is, until its deadline.
     are_several: bool,
     limits: Limits,
+    /// The daemon did not come back while [`Self::change_if_back`] waited for it, and no such call has
+    /// succeeded since then.
+    is_away: AtomicBool,
 }
 
 impl Rpc {
@@ -110,7 +120,8 @@ impl Rpc {
             was_cut: was_cut(&e),
         };
         let channel = connected.map_err(failed)?;
-        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), is_tls, are_several, limits })
+        let (endpoint, is_away) = (endpoint.into(), AtomicBool::new(false));
+        Ok(Self { runtime, channel, proof, endpoint, is_tls, are_several, limits, is_away })
     }
 
     pub(crate) fn volumes(&self) -> VolumesClient<SignedChannel> {
@@ -181,7 +192,7 @@ impl Rpc {
     /// # Errors
     /// As [`Self::wait`].
     pub(crate) fn wait_again<T, F: Answer<T>>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error> {
-        self.again_for(self.limits.question, call, ask)
+        self.again_for(self.limits.question, call, ask, |failed| failed.was_cut)
     }
 
     /// Waits for a change that may be repeated, as [`Self::wait_again`] does.
@@ -189,7 +200,27 @@ impl Rpc {
     /// # Errors
     /// As [`Self::wait`].
     pub(crate) fn change_again<T, F: Answer<T>>(&self, call: &str, ask: impl Fn() -> F) -> Result<T, Error> {
-        self.again_for(self.limits.change, call, ask)
+        self.again_for(self.limits.change, call, ask, |failed| failed.was_cut)
+    }
+
+    /// As [`Self::change_again`], also while the daemon is away, as it may just start again. No try begins
+    /// after five seconds. Once that was in vain, further calls wait no more until one succeeds.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+    pub(crate) fn change_if_back<T, F: Answer<T>>(
+        &self,
+        call: &str,
+        ask: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        let begun = Instant::now();
+        let waits = !self.is_away.load(Ordering::Relaxed);
+        let may_come_back = |failed: &Failed| failed.was_cut || is_away(&failed.error);
+        let again = |failed: &Failed| waits && begun.elapsed() < self.limits.back && may_come_back(failed);
+        let ended = self.again_for(self.limits.change, call, ask, again);
+        self.is_away.store(ended.as_ref().err().is_some_and(is_away), Ordering::Relaxed);
+        ended
     }
 
     fn again_for<T, F: Answer<T>>(
@@ -197,10 +228,11 @@ impl Rpc {
         limit: Duration,
         call: &str,
         ask: impl Fn() -> F,
+        again: impl Fn(&Failed) -> bool,
     ) -> Result<T, Error> {
         let tries = async {
             let ask = async || ask().await.map_err(|status| self.failed(call, status));
-            within(limit, ask, |failed| failed.was_cut).await
+            within(limit, ask, again).await
         };
         match self.runtime.block_on(tries) {
             Ok(answer) => Ok(answer.into_inner()),
@@ -253,6 +285,15 @@ struct Failed {
     error: Error,
     /// The connection was made, and ended before the answer.
     was_cut: bool,
+}
+
+/// Whether the daemon did not carry a call out, and may do so soon.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { .. } => true,
+        Error::Daemon(status) => status.code() == Code::Unavailable,
+        _ => false,
+    }
 }
 
 impl From<Error> for Failed {
@@ -318,60 +359,4 @@ pub async fn dial(daemons: &Daemons) -> Result<Channel, tonic::transport::Error>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-    use gnstor_proto::grpc::{self, CreateRequest};
-    use std::io::Read as _;
-
-    /// The kernel accepts the connection for the listener, and the listener never answers: like a stopped
-    /// process.
-    #[test]
-    fn a_daemon_that_does_not_answer_is_named_with_the_call_and_the_time() {
-        let _deadline = Deadline::after(LIMIT);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let limits = Limits { question: Duration::from_millis(200), change: Duration::from_millis(600) };
-        let rpc = Rpc::connect_for(&address, &Credentials::default(), limits).expect("the kernel accepts");
-        let list = rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest::default()));
-        let create = rpc
-            .change_again("a new volume", || async { rpc.volumes().create(CreateRequest::default()).await });
-        let open = rpc.change("the opening of a volume", rpc.volumes().open(grpc::OpenRequest::default()));
-        let (list, create, open) = (list.expect_err("-"), create.expect_err("-"), open.expect_err("-"));
-        // A change waits longer, since the daemon waits for disks.
-        for (error, call, waited) in [
-            (list, "the list of volumes", "200ms"),
-            (create, "a new volume", "600ms"),
-            (open, "the opening of a volume", "600ms"),
-        ] {
-            assert!(matches!(error, Error::Silent { .. }), "{error:?}");
-            assert_eq!(error.errno(), 110);
-            let sentence = error.to_string();
-            for word in [address.as_str(), call, waited] {
-                assert!(sentence.contains(word), "'{word}' is missing in: {sentence}");
-            }
-        }
-    }
-
-    /// Acts like a daemon that closes its oldest connection when the host needs a place.
-    #[test]
-    fn a_new_client_that_is_cut_off_before_its_first_answer_tries_again() {
-        let _deadline = Deadline::after(LIMIT);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let error = std::thread::scope(|scope| {
-            // Some are cut at once, some after their first bytes.
-            scope.spawn(move || {
-                for nth in 0..6 {
-                    let (mut stream, _) = listener.accept().expect("a client");
-                    if nth % 2 == 1 {
-                        let _ = stream.read(&mut [0; 24]);
-                    }
-                }
-            });
-            Rpc::register(&address, &Credentials::default(), "x").expect_err("the port closes then")
-        });
-        // Nothing listens any more, which is told at once.
-        assert!(matches!(&error, Error::Unreachable { cause, .. } if cause.contains("refused")), "{error}");
-    }
-}
+mod tests;

@@ -18,12 +18,12 @@ use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::Shape;
 use gnstor_gnor::abi::GN_TIMED_OUT;
 use gnstor_gnor::channel::Channel;
-use gnstor_gnor::node::LaunchLock;
+use gnstor_gnor::node::{LaunchLock, Node};
 use gnstor_gnor::session::{Session, Wait};
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
 use std::mem::{offset_of, size_of};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The volume of a transfer.
@@ -67,6 +67,8 @@ pub(crate) struct Transfers {
     /// A request timed out: its transfer may still land in the staging memory, which is therefore not used
     /// again.
     tainted: Cell<bool>,
+    /// For how long the present call has waited until no kernel ran.
+    waited: Cell<Duration>,
 }
 
 /// Makes a channel's connections anew. All methods except the wait are called with the transfers locked.
@@ -144,7 +146,16 @@ impl Transfers {
         let staging = device.alloc(STAGING_BYTES)?;
         let control = device.alloc(CONTROL_BYTES)?;
         let key = channel.register(&staging)?;
-        Ok(Self { staging, key, control, tainted: Cell::new(false) })
+        Ok(Self { staging, key, control, tainted: Cell::new(false), waited: Cell::default() })
+    }
+
+    /// Waits until no kernel runs. This does not count as time of the call: a kernel may run for hours.
+    #[expect(clippy::disallowed_methods, reason = "measures a wait in real time")]
+    pub(crate) fn launch_lock<'a>(&self, node: &'a Node) -> LaunchLock<'a> {
+        let from = Instant::now();
+        let lock = node.launch_lock();
+        self.waited.set(self.waited.get() + from.elapsed());
+        lock
     }
 
     /// The staging memory's.
@@ -254,7 +265,7 @@ impl Transfers {
         self.tainted.set(true);
         // The call counts only from here on. While it waits for its turn, an earlier kernel may run for
         // hours, and follow several maps.
-        let lock = target.channel.node().launch_lock();
+        let lock = self.launch_lock(target.channel.node());
         let call = target.maps.call();
         lock.launch(transfer_kernel(), shape, self.control.address(), deadline)?;
         drop((call, lock));

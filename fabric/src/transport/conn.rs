@@ -293,7 +293,9 @@ impl RcTransport {
             }
         }
         let (executor, qpn, to) = (conn.executor, conn.qpn, conn.to);
-        if let Some(executor) = self.executors.get_mut(&executor) {
+        // The queue pair may have a newer connection, which goes on.
+        let is_its = self.by_qp.get(&(executor, qpn)) == Some(&id);
+        if let Some(executor) = self.executors.get_mut(&executor).filter(|_| is_its) {
             executor.push(Down::QpError { qpn });
         }
         match to {

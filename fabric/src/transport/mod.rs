@@ -353,7 +353,7 @@ impl RcTransport {
                 }
                 To::Remote(remote) => {
                     if let Some(r) = self.remotes.get_mut(&remote) {
-                        r.send(&Frame::Close { conn: id.0 });
+                        r.closes(id);
                     }
                 }
             }
@@ -369,7 +369,9 @@ impl RcTransport {
         self.set_proving(id, false);
         if let Some(conn) = self.conns.remove(&id) {
             self.waiting -= conn.waiting();
-            self.by_qp.remove(&(conn.executor, conn.qpn));
+            if self.by_qp.get(&(conn.executor, conn.qpn)) == Some(&id) {
+                self.by_qp.remove(&(conn.executor, conn.qpn));
+            }
             if let To::Remote(remote) = conn.to
                 && let Some(r) = self.remotes.get_mut(&remote)
             {

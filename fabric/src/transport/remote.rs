@@ -101,6 +101,17 @@ impl Remote {
         self.conns = self.conns.saturating_sub(1);
     }
 
+    /// A connection is closed here: its ACCEPT is not awaited any more.
+    pub(super) fn closes(&mut self, id: ConnId) {
+        self.connecting.remove(&id.0);
+        self.send(&Frame::Close { conn: id.0 });
+    }
+
+    #[cfg(test)]
+    pub(super) fn awaits_none(&self) -> bool {
+        self.connecting.is_empty()
+    }
+
     pub(super) fn send(&mut self, frame: &Frame) {
         self.wire.send(frame);
     }

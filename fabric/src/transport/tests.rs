@@ -221,7 +221,7 @@ impl Two {
     }
 
     fn command_of(&mut self, pull: bool, bytes: u32) {
-        let (transfer, queue) = (TransferId(1), self.puppet.seen().opened[0]);
+        let (transfer, queue) = (TransferId(1), *self.puppet.seen().opened.last().expect("a queue"));
         let remote = Memory { address: self.memory.address() + DATA, key: KEY };
         let local = self.flash.slice(0, bytes);
         self.puppet.seen().on_submit = vec![if pull {

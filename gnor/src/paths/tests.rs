@@ -37,7 +37,7 @@ enum Event {
     DialEnds(usize, bool),
     Answers(usize, u64),
     Breaks(usize, u64),
-    /// A host call uses the paths that were found.
+    /// A host call uses the paths that were found, and replaces those in use.
     Call,
 }
 
@@ -169,8 +169,17 @@ impl World {
                 assert!(self.paths.broke(self.now, ssd, "it broke"));
             }
             Event::Answers(..) | Event::Breaks(..) => {}
-            Event::Call => (0..SSDS).for_each(|ssd| self.paths.take(ssd)),
+            Event::Call => (0..SSDS).for_each(|ssd| self.call(ssd)),
         }
+    }
+
+    fn call(&mut self, ssd: usize) {
+        if self.paths.is_up(ssd) && self.ssds[ssd].mode == Mode::Well {
+            let path = self.number();
+            self.ssds[ssd] = Ssd { path, asked: false, ..self.ssds[ssd] };
+            self.paths.replaced(self.now, ssd);
+        }
+        self.paths.take(ssd);
     }
 
     /// Checks the invariants.
@@ -331,4 +340,22 @@ fn an_ssd_that_joins_is_dialled_from_then_on_and_is_missed_by_none_before() {
     assert!(paths.step(again).contains(&Action::Dial(1)));
     paths.reached(again, 1);
     assert!(paths.is_found(1) && paths.is_vacant(2));
+}
+
+#[test]
+fn an_ssd_that_moves_is_dialled_at_once_and_its_rests_begin_anew() {
+    let _deadline = deadline();
+    let mut paths = Paths::new(1, 2, PACE, true);
+    let ms = Duration::from_millis;
+    for now in [0, 100, 300] {
+        assert_eq!(paths.step(ms(now)), [Action::Dial(0)]);
+        paths.unreached(ms(now), 0, "nothing listens".into(), false);
+    }
+    assert_eq!(paths.step(ms(400)), []);
+    paths.moved(ms(400), 0);
+    paths.moved(ms(400), 1);
+    assert_eq!((paths.wakes_at(), paths.step(ms(400))), (Some(ms(400)), vec![Action::Dial(0)]));
+    paths.moved(ms(410), 0);
+    paths.unreached(ms(420), 0, "that was the old address".into(), false);
+    assert_eq!((paths.wakes_at(), paths.is_vacant(1)), (Some(ms(420) + PACE.rest), true));
 }

@@ -40,6 +40,11 @@ pub trait Follower: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The SSDs to which maps have given another address since the last call: they are dialled there.
+    fn take_moved(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Asks the daemon for its map. Ends within some seconds.
     fn ask_daemon(&self) -> Option<Vec<u8>>;
 }
@@ -115,9 +120,14 @@ impl Following {
     }
 
     /// An SSD's path is gone, and with it a question.
-    pub(super) fn lost(&mut self, now: Moment, ssd: usize) {
+    pub(super) fn unanswered(&mut self, now: Moment, ssd: usize) {
         self.watch.epoch_told(now, ssd, None);
         self.watch.map_came(now, Ask::Map(ssd), Taken::Nothing);
+    }
+
+    /// An SSD is lost.
+    pub(super) fn lost(&mut self, now: Moment, ssd: usize) {
+        self.unanswered(now, ssd);
         self.watch.suspect(now);
     }
 

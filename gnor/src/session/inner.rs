@@ -2,7 +2,7 @@
 //! The state that callers and the session's thread share: the paths to the SSDs, in use and found anew.
 
 use super::following::{Came, Following};
-use super::{NewPaths, NotDialled, Path};
+use super::{NewPath, NewPaths, NotDialled, Path};
 use crate::anew::ConnectTarget;
 use crate::channel::Channel;
 use crate::node::Lifeline;
@@ -119,15 +119,24 @@ impl Inner {
     }
 
     /// Returns the old paths.
-    pub(super) fn put_in_use(&mut self, new: NewPaths) -> Vec<Path> {
+    pub(super) fn put_in_use(&mut self, now: Moment, new: NewPaths) -> Vec<Path> {
         let mut old = Vec::new();
-        let found = self.found.iter_mut().map(Option::take).enumerate();
-        let found: Vec<_> = found.filter_map(|(ssd, path)| Some((ssd, path?))).collect();
-        for (ssd, path) in found.into_iter().chain(new.into_iter().map(|(ssd, path)| (ssd, path.0))) {
+        for ssd in 0..self.found.len() {
+            let Some(path) = self.found[ssd].take() else { continue };
             self.paths.take(ssd);
-            if self.paths.is_up(ssd) {
-                old.extend(self.used[ssd].replace(path));
+            old.extend(self.used[ssd].replace(path));
+        }
+        for (ssd, NewPath(path)) in new {
+            if !self.paths.is_up(ssd) {
+                old.push(path);
+                continue;
             }
+            // The old path's questions go with it.
+            self.paths.replaced(now, ssd);
+            if let Some(following) = &mut self.following {
+                following.unanswered(now, ssd);
+            }
+            old.extend(self.used[ssd].replace(path));
         }
         old
     }
@@ -138,6 +147,12 @@ impl Inner {
             tracing::info!("SSD {ssd} is given up: {why}");
             self.cut(now, ssd);
         }
+    }
+
+    /// An SSD has another address: its path leads elsewhere, and it is dialled at once.
+    pub(super) fn moved(&mut self, now: Moment, ssd: usize) {
+        self.lose(now, ssd, "the fleet map has another address of it");
+        self.paths.moved(now, ssd);
     }
 
     /// Gives up the found path if there is one, since the old one was cut before. Otherwise gives up the path

@@ -239,17 +239,19 @@ fn run(
 }
 
 /// Passes a map to the client, without the lock: it may take some milliseconds.
-fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
+pub(super) fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
     let Some(follower) = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower)))
     else {
         return;
     };
     let taken = map.map_or(Taken::Nothing, |map| follower.take(map));
     let (added, dropped) = (follower.take_added(), follower.take_dropped());
+    let moved = follower.take_moved();
     shared.change(|inner, now| {
         inner.following.iter_mut().for_each(|f| f.taken(now, from, taken));
         added.into_iter().for_each(|ssd| inner.paths.occupy(now, ssd));
         dropped.into_iter().for_each(|ssd| inner.lose(now, ssd, "the fleet map leaves it out"));
+        moved.into_iter().for_each(|ssd| inner.moved(now, ssd));
     });
 }
 

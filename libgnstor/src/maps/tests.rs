@@ -8,7 +8,6 @@ use crate::ssds::{Fabric, SsdInfo};
 use gnstor_fabric::device::Choice;
 use gnstor_fabric::runtime::TransportThreads;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
-use gnstor_gnor::session::Connector as _;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::placement::map3::FleetMap3;
 
@@ -164,9 +163,8 @@ fn grown(epoch: u64, ssds: usize) -> FleetMap3 {
     map
 }
 
-#[test]
-fn ssds_that_join_are_made_known_and_one_without_room_leads_to_no_ssd() {
-    let _deadline = Deadline::after(LIMIT);
+/// The way to the four SSDs of [`grown`].
+fn connector(room: usize) -> (TransportThreads, Arc<ArrayConnector>) {
     let engine =
         TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).expect("a thread");
     let options = LinkOptions {
@@ -182,12 +180,44 @@ fn ssds_that_join_are_made_known_and_one_without_room_leads_to_no_ssd() {
         capacity_bytes: 0,
         model: String::new(),
     };
+    let ssds = (0..4).map(info).collect();
+    let connector = ArrayConnector::new(engine.handle(), options, ssds, room);
+    (engine, Arc::new(connector))
+}
+
+/// Also where no SSD can join, as the second array has no voter.
+#[test]
+fn an_ssd_that_moves_is_dialled_at_its_new_address() {
+    let _deadline = Deadline::after(LIMIT);
+    let quiet = FleetMap3 { epoch: 1, ..FleetMap3::of(&whole(), [5; 16]) };
+    for mut known in [grown(1, 4), quiet] {
+        for (number, ssd) in known.ssds.iter_mut().enumerate() {
+            ssd.address = format!("10.0.0.{number}:4421");
+        }
+        let room = room_for(&known.clone().into());
+        let (_engine, connector) = connector(room);
+        let maps = maps_with(known.clone(), Rooms::new(Arc::clone(&connector), room));
+        let mut next = FleetMap3 { epoch: 2, ..known };
+        next.ssds[2].address = "10.0.0.9:4421".into();
+        assert_eq!((maps.take(&encode(next.clone())), maps.take_moved()), (Taken::Epoch(2), vec![2]));
+        assert_eq!(connector.address(2), "10.0.0.9:4421");
+        // SSDs at one address share a link.
+        next.epoch = 3;
+        next.ssds[1].address = "10.0.0.0:4421".into();
+        assert_eq!((maps.take(&encode(next)), maps.take_moved()), (Taken::Epoch(3), vec![1]));
+        assert_eq!([0, 1, 2, 3].map(|ssd| connector.link_of(ssd)), [0, 0, 2, 3]);
+        assert_eq!((maps.take_moved(), maps.take_dropped(), maps.take_added()), (vec![], vec![], vec![]));
+    }
+}
+
+#[test]
+fn ssds_that_join_are_made_known_and_one_without_room_leads_to_no_ssd() {
+    let _deadline = Deadline::after(LIMIT);
     let known = grown(1, 4);
     let room = room_for(&known.clone().into());
     assert_eq!((room, room_for(&whole().into())), (9, 4), "an array without voters does not grow");
     assert_eq!(room_for(&grown(1, 62).into()), 64);
-    let connector = ArrayConnector::new(engine.handle(), options, (0..4).map(info).collect(), room);
-    let connector = Arc::new(connector);
+    let (_engine, connector) = connector(room);
     let maps = maps_with(known, Rooms::new(Arc::clone(&connector), room));
     let volume = maps.open(VolumeAbi::default()).unwrap();
     assert_eq!((connector.ssds(), connector.room()), (4, 9));

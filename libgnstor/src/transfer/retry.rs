@@ -10,7 +10,8 @@ use gnstor_gnor::abi::GN_QP_BROKEN;
 use gnstor_gnor::session::Wait;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::status::{Detail, Refusal};
-use std::sync::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Time between two tries to reconnect.
@@ -18,6 +19,33 @@ const REST: Duration = Duration::from_millis(100);
 /// Pause after which a call that was refused because of its map runs again, even without a newer map: the SSD
 /// may have been behind.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// The time of a host call. Waits for its turn, behind other calls and kernels, do not count.
+struct Time<'a> {
+    all: &'a Mutex<Transfers>,
+    begun: Instant,
+    most: Duration,
+    waited: Cell<Duration>,
+}
+
+impl Time<'_> {
+    fn left(&self) -> Duration {
+        self.most.saturating_add(self.waited.get()).saturating_sub(self.begun.elapsed())
+    }
+
+    /// Does a part of the call when it is its turn.
+    #[expect(clippy::disallowed_methods, reason = "measures a wait in real time")]
+    fn turn<R>(&self, part: impl FnOnce(&Transfers) -> R) -> R {
+        let from = Instant::now();
+        let transfers = self.all.lock().expect("no panic while held");
+        let count = |wait| self.waited.set(self.waited.get() + wait);
+        count(from.elapsed());
+        transfers.waited.take();
+        let result = part(&transfers);
+        count(transfers.waited.take());
+        result
+    }
+}
 
 /// Moves the data of a host call, from block `vba` on. Requests that ended because of a broken connection or
 /// another map run again until the deadline. A write then keeps its stamp, so an SSD that has the write
@@ -30,23 +58,21 @@ pub(crate) fn transfer(
     vba: u32,
     mut work: Work<'_>,
 ) -> Result<(), Error> {
-    let lock = || all.lock().expect("no panic while held");
-    let mut items = lock().plan(&target, vba, &work);
-    let begun = Instant::now();
+    let mut items = all.lock().expect("no panic while held").plan(&target, vba, &work);
     let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
-    let left = || most.saturating_sub(begun.elapsed());
+    let time = Time { all, begun: Instant::now(), most, waited: Cell::default() };
+    let left = || time.left();
     let mut file = target.file;
     loop {
         let epoch = target.maps.current().epoch();
-        let failed = {
-            let transfers = lock();
-            target.again.take_found(&transfers);
+        let failed = time.turn(|transfers| {
+            target.again.take_found(transfers);
             let failed = transfers.run(target, file, &items, &mut work)?;
             if failed.iter().any(is_broken) {
-                target.again.note_broken(&transfers).map_err(Error::Protocol)?;
+                target.again.note_broken(transfers).map_err(Error::Protocol)?;
             }
-            failed
-        };
+            Ok::<_, Error>(failed)
+        })?;
         let Some(decisive) = decisive(&failed) else { return Ok(()) };
         let &Item { vba, status, dw0, dw1, .. } = decisive;
         let ssd = blamed(&target, work.verb(), decisive);
@@ -55,7 +81,7 @@ pub(crate) fn transfer(
             return Err(failure().into());
         }
         let better = if failed.iter().any(is_broken) {
-            back_in_time(lock, target, epoch, left)
+            back_in_time(&time, target, epoch)
         } else {
             // The refusal does not say whether the client's or the SSD's map is older.
             left() > AGAIN && target.session.wait_for_map(epoch, false, AGAIN) != Wait::Found
@@ -115,13 +141,8 @@ fn awaits_map(item: &Item) -> bool {
 
 /// Waits until the channel reaches more SSDs than it did, or the client goes by another map. False: not in
 /// time, or never.
-fn back_in_time<'a>(
-    lock: impl Fn() -> MutexGuard<'a, Transfers>,
-    target: Target<'_>,
-    epoch: u64,
-    left: impl Fn() -> Duration,
-) -> bool {
-    let again = target.again;
+fn back_in_time(time: &Time<'_>, target: Target<'_>, epoch: u64) -> bool {
+    let (again, left) = (target.again, || time.left());
     loop {
         if left() <= REST {
             return false;
@@ -135,10 +156,11 @@ fn back_in_time<'a>(
             Wait::Moved => return true,
             Wait::Found => {}
         }
-        let transfers = lock();
         // Another call may have used the found SSD meanwhile.
-        let renewed = if again.has_found() { again.renew(&transfers, left()) } else { Ok(true) };
-        drop(transfers);
+        let renewed = time.turn(|transfers| match again.has_found() {
+            true => again.renew(transfers, left()),
+            false => Ok(true),
+        });
         match renewed {
             Ok(true) => return true,
             Ok(false) => std::thread::sleep(REST.min(left())),
@@ -152,9 +174,46 @@ fn back_in_time<'a>(
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "waits in real time")]
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
+    use gnstor_fabric::device::{Choice, Device, Residency};
+    use gnstor_fabric::runtime::TransportThreads;
+    use gnstor_fabric::transport::{RcTransport, TransportConfig};
     use gnstor_gnor::abi::GN_TIMED_OUT;
+    use gnstor_gnor::node::Node;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_waits_of_a_call_for_another_call_and_for_a_kernel_do_not_count() {
+        let _deadline = Deadline::after(LIMIT);
+        let transports = vec![RcTransport::new(TransportConfig::default())];
+        let engine = TransportThreads::start(transports).expect("a thread");
+        let device = Device::open(Choice::Host).expect("the host device is always there");
+        let node = Node::new(engine.handle(), &device, Residency::TwoKernels).expect("a node starts");
+        let memory = || device.alloc(64).expect("host memory");
+        let (staging, control, tainted) = (memory(), memory(), Cell::default());
+        let all = Mutex::new(Transfers { staging, key: 0, control, tainted, waited: Cell::default() });
+        let (most, each) = (Duration::from_secs(9), Duration::from_millis(300));
+        let time = Time { all: &all, begun: Instant::now(), most, waited: Cell::default() };
+        let (begun, has_begun) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (all, node) = (&all, &node);
+            scope.spawn(move || {
+                let (call, kernel) = (all.lock().expect("no panic"), node.launch_lock());
+                begun.send(()).expect("it waits");
+                std::thread::sleep(each);
+                drop(call);
+                std::thread::sleep(each);
+                drop(kernel);
+            });
+            has_begun.recv().expect("it has both");
+            time.turn(|transfers| drop(transfers.launch_lock(node)));
+        });
+        let (left, waited) = (time.left(), time.waited.get());
+        assert!(waited > each + each / 2, "{waited:?}");
+        assert!(left + time.begun.elapsed() >= most + waited, "{left:?}");
+    }
 
     #[test]
     fn a_call_that_ends_says_why_and_not_which_connection_broke_beside_it() {

@@ -127,6 +127,52 @@ fn a_link_ends_a_while_after_its_last_connection_was_closed_and_not_before() {
     assert_eq!((two.client.remotes(), staging.strong_count()), (0, 0));
 }
 
+/// A connection on a queue pair, and one before it whose owner did not wait for the answer.
+fn connected_after_one_without_an_owner(ssd: u16) -> Two {
+    let mut two = Two::new(0);
+    drop(two.connect(ssd));
+    two.connected();
+    two
+}
+
+fn moves_data(two: &mut Two) {
+    two.command(true);
+    two.until("the transfer has ended", |two| !two.puppet.seen().ended.is_empty());
+    assert!(matches!(two.puppet.seen().ended[..], [Outcome::Done { .. }]));
+}
+
+#[test]
+fn a_late_refusal_of_an_earlier_connection_leaves_the_queue_pair_its_newer_one() {
+    let _deadline = deadline();
+    let mut two = connected_after_one_without_an_owner(5);
+    assert_eq!(two.puppet.seen().opened.len(), 1, "SSD 5 is none");
+    moves_data(&mut two);
+}
+
+#[test]
+fn an_earlier_connection_that_the_ssd_closes_leaves_the_newer_one_whole() {
+    let _deadline = deadline();
+    let mut two = connected_after_one_without_an_owner(0);
+    let first = two.puppet.seen().opened[0];
+    two.puppet.seen().effects.push_back(Effect::Close { queue: first });
+    two.array.drain_effects(two.now, 0);
+    two.until("the client has heard of it", |two| two.client.counters.broken == 1);
+    moves_data(&mut two);
+}
+
+#[test]
+fn a_connection_that_is_closed_before_its_answer_keeps_no_link() {
+    let _deadline = deadline();
+    let mut two = Two::new(0);
+    let (conn, answer) = two.connect(0);
+    two.client.close(two.now, conn);
+    assert!(two.client.remotes[&two.remote].awaits_none());
+    two.pass(1500);
+    assert_eq!((two.client.remotes(), answer.try_recv().is_ok()), (0, false));
+    let seen = two.puppet.seen();
+    assert_eq!((seen.opened.len(), &seen.opened), (1, &seen.closed));
+}
+
 #[test]
 fn staging_memory_stays_while_a_transfer_moves_through_it() {
     let _deadline = deadline();
