@@ -263,7 +263,10 @@ impl Ssd {
             Work::Trim(requests) => requests.iter().any(is_older),
             _ => false,
         });
-        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue()).collect();
+        // The worker of a grant may stand still.
+        let granted = self.commands.granted().filter(|grant| is_older(&grant.request));
+        let granted = granted.map(|grant| grant.queue);
+        let mut queues: Vec<QueueKey> = older.map(|(_, command)| command.queue()).chain(granted).collect();
         queues.sort_unstable();
         queues.dedup();
         queues

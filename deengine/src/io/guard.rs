@@ -54,10 +54,11 @@ impl Drop for SsdGuard<'_> {
     /// Hands the effects to their workers, and publishes the firmware's state.
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
-        self.workers.post(self.by, ssd.commands.effects());
-        self.workers.post_granted(self.by, ssd.commands.untold_grants());
+        // Before a completion goes out: a host that has switched the write cache off then writes through.
         let at = (ssd.alarm(), ssd.smart().look_at());
         self.workers.publish(self.by, at, ssd.admin.volumes().has_fences(), !ssd.write_cache_enabled());
+        self.workers.post(self.by, ssd.commands.effects());
+        self.workers.post_granted(self.by, ssd.commands.untold_grants());
     }
 }
 

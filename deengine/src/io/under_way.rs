@@ -30,6 +30,8 @@ impl Worker {
     pub(super) fn orphan_commands(&mut self, name: QueueKey) {
         let is_of = |(permit, _): &mut (CompletionPermit, _)| permit.queue() == name;
         let gone: Vec<_> = self.commands().filter_map(|command| command.take_if(is_of)).collect();
+        // The frames of its writes that wait for room come back at once.
+        self.writes.try_again();
         for (permit, request) in gone {
             permit.forfeit();
             self.state().forfeit();

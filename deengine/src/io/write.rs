@@ -59,6 +59,8 @@ pub(super) struct Writes {
     /// Time until which the oldest one waits for room, and whether there was none at the last try.
     stalled_until: Time,
     is_stalled: bool,
+    /// All that have arrived are to be judged once more: rules have changed, or a queue has ended.
+    judges_all: bool,
     /// The submitted writes, oldest first, and those among them that are to be refused.
     submitted: Vec<Submitted>,
     outcomes: Vec<CommitOutcome>,
@@ -84,6 +86,7 @@ impl Writes {
             arrived: Vec::new(),
             stalled_until: Time::ZERO,
             is_stalled: false,
+            judges_all: false,
             submitted: Vec::new(),
             outcomes: Vec::new(),
             again: Vec::new(),
@@ -203,9 +206,9 @@ impl Writes {
         }
     }
 
-    /// Writes that wait for room are submitted once more at once.
+    /// All writes that wait for room are judged and submitted once more at once.
     pub(super) fn try_again(&mut self) {
-        self.stalled_until = Time::ZERO;
+        (self.stalled_until, self.judges_all) = (Time::ZERO, true);
     }
 
     /// Frames that a client's data under way has.

@@ -197,6 +197,7 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
         sent.push(harness.submit(WRITER, sqe));
     }
     let last = *sent.last().unwrap();
+    let before = harness.layer_stats().host_pages;
     let chmod = harness.chmod(|entry| entry.readers.push(client(9)));
     let changed = loop {
         if let Some(cqe) = harness.take(DAEMON, chmod) {
@@ -207,6 +208,7 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
     };
     assert_eq!(refusal(&changed), None);
     assert!(harness.take(WRITER, last).is_none(), "there is no room yet");
+    assert_eq!(harness.layer_stats().host_pages, before, "the change waited for writes that got room");
     harness.step_to(harness.now + Span::from_ms(100));
     assert_eq!(refusal(&harness.take(WRITER, last).expect("there was room")), None);
     // It counts under the new entry, and a change of that waits for it.

@@ -214,6 +214,11 @@ impl Commands {
         self.grants.insert((grant.queue, self.granted), grant);
     }
 
+    /// Reads and writes that no worker has taken over yet.
+    pub(crate) fn granted(&self) -> impl Iterator<Item = &Grant> {
+        self.grants.values()
+    }
+
     /// The queues of the commands granted since the last call, whose workers are told now.
     pub(crate) fn untold_grants(&mut self) -> impl Iterator<Item = QueueKey> {
         self.untold.drain(..)

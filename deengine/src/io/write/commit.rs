@@ -84,9 +84,12 @@ impl Worker {
         self.refresh();
         // Judged by the time of the commit: a lease that ends before the commit counts as ended already.
         let now = now.max(self.shared.workers().latest());
-        let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
-        // If the layer had no room, a few writes test whether it has now.
-        let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
+        let Writes { commands, arrived, submitted, is_stalled, judges_all, .. } = &mut self.writes;
+        let (has_no_room, judges_all) = (std::mem::take(is_stalled), std::mem::take(judges_all));
+        // If the layer had no room, a few writes test whether it has now. After a change of rights all are
+        // judged, else a fence would wait for the room of those behind.
+        let is_test = has_no_room && !judges_all;
+        let most = if is_test { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.state().combining();
         // The lease is read after the version: see `workers/lease_word.rs`.
         let lease_end = self.shared.workers().lease_end();
@@ -283,7 +286,8 @@ impl Ssd {
         self.smart_mut().count_write(request.get().blocks, committed.overtaken);
         let fua = request.get().fua || !self.write_cache_enabled();
         self.count(request);
-        if fua {
+        // A queue that has ended takes no answer, so nothing waits for its sake.
+        if fua && self.hosts.queue(permit.queue()).is_some() {
             self.make_durable(now, permit, vid, committed.done);
         } else {
             self.acknowledge(permit, vid, committed.done);
