@@ -120,6 +120,7 @@ struct Write {
 
 impl Write {
     /// A write whose data is to be pulled. It was judged by this version of the rules.
+    #[inline]
     fn new(begun: Begun, blocks: Vec<NewBlock>, stage: Stage, version: u64) -> Self {
         let Request { address, blocks: pending, .. } = *begun.1.get();
         Self {
@@ -289,6 +290,7 @@ impl Worker {
 
     /// Begins a write that the firmware has allowed, in frames that it has taken. The modelled firmware had
     /// taken the write at `at`.
+    #[cold]
     pub(super) fn begin_granted_write(&mut self, now: Time, at: Time, begun: Begun, frames: &[Frame]) {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         blocks.extend(frames.iter().map(|&frame| NewBlock { frame, sum: 0 }));
