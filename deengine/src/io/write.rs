@@ -288,8 +288,7 @@ impl Worker {
         Some(self.pull_data(write))
     }
 
-    /// Begins a write that the firmware has allowed, in frames that it has taken. The modelled firmware had
-    /// taken the write at `at`.
+    /// Begins a write in frames that the firmware has taken. The model had taken the write at `at`.
     #[cold]
     pub(super) fn begin_granted_write(&mut self, now: Time, at: Time, begun: Begun, frames: &[Frame]) {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
