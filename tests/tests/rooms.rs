@@ -83,7 +83,7 @@ const STATE: &str = "state";
 /// Rooms whose state other rooms hold or see, by their files, with the plain values that they hand out. The
 /// fields of a plain value are open to the crate; all other fields are private to the room.
 const VALUES: &[(&str, &[&str])] = &[
-    ("commands", &["Accepted", "Answer", "Delivered", "Ended", "Fetched", "Links", "Transfer", "WriteEnd"]),
+    ("commands", &["Accepted", "Answer", "Delivered", "Ended", "Fetched", "Links"]),
     ("hosts", &["Judged", "NewHost", "QueueState"]),
     ("smart", &["Activity", "Done", "DoneCounter", "ErrorEntry", "IoCount"]),
     ("permission", &[]),

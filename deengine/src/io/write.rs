@@ -123,6 +123,7 @@ struct Write {
 
 impl Write {
     /// A write whose data is to be pulled. It was judged by this version of the rules.
+    #[inline]
     fn new(begun: Begun, blocks: Vec<NewBlock>, stage: Stage, version: u64) -> Self {
         let Request { address, blocks: pending, .. } = *begun.1.get();
         Self {
@@ -290,8 +291,8 @@ impl Worker {
         Some(self.pull_data(write))
     }
 
-    /// Begins a write that the firmware has allowed, in frames that it has taken. The modelled firmware had
-    /// taken the write at `at`.
+    /// Begins a write in frames that the firmware has taken. The model had taken the write at `at`.
+    #[cold]
     pub(super) fn begin_granted_write(&mut self, now: Time, at: Time, begun: Begun, frames: &[Frame]) {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         blocks.extend(frames.iter().map(|&frame| NewBlock { frame, sum: 0 }));

@@ -120,8 +120,8 @@ impl Rules {
             let identity = Identity::Client(request.inner.address.client);
             self.confirm(now, lease_end, identity, request)?;
         }
-        // If `runs_until` and `confirm` disagreed, the commit would find the request stale at the same time, and
-        // it would be judged again for ever.
+        // If `runs_until` and `confirm` disagreed, the commit would find the request stale at the same time.
+        // Then it would be judged again for ever.
         Ok(until.max(now + INSTANT))
     }
 

@@ -152,7 +152,7 @@ impl Commands {
         self.shares.held(client)
     }
 
-    /// Number of commands, with those that no worker has taken over yet.
+    /// Number of commands, granted ones that no worker has taken over included.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() + self.grants.len()
     }

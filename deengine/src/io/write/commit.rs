@@ -78,8 +78,7 @@ impl Worker {
         self.state().combining()
     }
 
-    /// Judges the arrived writes again and submits them. The firmware refuses those that may not be
-    /// committed.
+    /// Judges the arrived writes again, and submits each that the rules allow.
     fn submit_arrived(&mut self, now: Time) {
         self.refresh();
         // Judged by the time of the commit: a lease that ends before the commit counts as ended already.
@@ -230,6 +229,7 @@ impl Worker {
     }
 
     /// Ends a write that is not committed.
+    #[cold]
     pub(super) fn refuse_write(&mut self, now: Time, write: Write, refused: Refused) {
         self.state().left();
         self.release_frames(write.blocks);
@@ -240,6 +240,7 @@ impl Worker {
     }
 
     /// The refusal of a write that the layer refuses.
+    #[cold]
     fn refusal_of(&self, error: CommitError) -> Refused {
         match error {
             CommitError::Unmapped => {
