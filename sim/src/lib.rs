@@ -27,6 +27,7 @@ pub mod agenda;
 mod bound;
 mod client;
 pub mod dice;
+pub(crate) mod fleet;
 pub mod initiator;
 pub mod load;
 pub mod memory;
@@ -37,6 +38,7 @@ pub mod survive;
 pub mod world;
 pub mod zipf;
 
+pub use fleet::Fail;
 pub use ssd::WorldError;
 
 /// What is wrong with the user's options: a sentence for a person.

@@ -31,6 +31,7 @@ fn sweep(rw: Rw) -> Sweep {
         runtime: Span::from_ms(2),
         seed: 1,
         memory: 1 << 30,
+        fail: None,
     }
 }
 
