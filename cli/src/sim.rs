@@ -62,11 +62,11 @@ fn scale(args: &ScaleArgs, steps: &Steps) -> Result<(), CliError> {
     memory::use_small_pages();
     let rows = rows(&sweep, &plans, steps)?;
     if let Some(path) = &args.csv {
-        write(path, &csv(&rows))?;
+        write(path, csv(&rows))?;
     }
     if let Some(folder) = &args.plot {
-        for (name, drawing) in curves(&rows) {
-            write(&folder.join(name), &drawing)?;
+        for (name, drawing) in curves(&rows).map_err(CliError::Stopped)? {
+            write(&folder.join(name), drawing)?;
         }
     }
     if args.json {
@@ -122,7 +122,7 @@ fn sweep(args: &ScaleArgs) -> Result<Sweep, CliError> {
     })
 }
 
-fn write(path: &Path, text: &str) -> Result<(), CliError> {
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), CliError> {
     std::fs::write(path, text)
         .map_err(|e| CliError::File { path: path.display().to_string(), cause: e.to_string() })
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world for each point.
 
+mod drawing;
 mod failure;
+mod image;
 mod range;
 mod svg;
 mod table;
 
 pub use failure::Failure;
 pub use range::Range;
-pub use svg::curves;
 pub use table::csv;
 
 use crate::bound::{self, Bounds};
@@ -305,3 +306,18 @@ impl Sweep {
 /// Rates of the SSDs' models that earlier points measured.
 #[derive(Debug, Default)]
 pub struct Measured(Bounds);
+
+/// The curves as files: their names, each with its bytes, as SVG and PNG.
+///
+/// # Errors
+/// If a drawing cannot be made.
+pub fn curves(rows: &[Row]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let mut files = Vec::new();
+    for figure in drawing::FIGURES {
+        let marks = drawing::marks(&figure, rows);
+        files.push((format!("{}.svg", figure.name), svg::svg(&marks).into_bytes()));
+        let png = image::png(&marks).map_err(|cause| cause.to_string())?;
+        files.push((format!("{}.png", figure.name), png));
+    }
+    Ok(files)
+}

@@ -156,7 +156,7 @@ pub struct ScaleArgs {
     /// Write the table as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw curves into this folder: throughput.svg and latency.svg
+    /// Draw curves into this folder, as SVG and PNG: throughput, and latency as p99, p99.9 and maximum
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
 }
