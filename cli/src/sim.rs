@@ -8,9 +8,9 @@ use gnstor_array::media::preset;
 use gnstor_base::time::Span;
 use gnstor_console::{Steps, human_bytes, outln, print_json};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_sim::scale::{Measured, Row, Sweep, csv, curves};
+use gnstor_sim::scale::{Failure, Measured, Row, Sweep, csv, curves};
 use gnstor_sim::world::Plan;
-use gnstor_sim::{Usage, memory};
+use gnstor_sim::{Fail, Usage, memory};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The real parts behind these figures. The report prints them beside the figures.
 const REAL: &str = "firmware, translation layer, permission checks, RC transport, placement, command bytes";
 const MODELLED: &str = "time of flash and links; clients, which take no time; data: a token a block, checked";
+/// What is added in the array of an SSD that fails.
+const OF_FLEET: &str = "in the array of that SSD also real: daemon core and links, voters, leases, maps, fills, blocks; \
+                        modelled: gRPC, hosts that ask for maps";
 
 /// Everything that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -27,6 +30,8 @@ struct Report<'a> {
     preset: &'a str,
     real: &'a str,
     modelled: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_fail: Option<&'a str>,
     rows: &'a [Row],
 }
 
@@ -57,17 +62,17 @@ fn scale(args: &ScaleArgs, steps: &Steps) -> Result<(), CliError> {
     memory::use_small_pages();
     let rows = rows(&sweep, &plans, steps)?;
     if let Some(path) = &args.csv {
-        write(path, &csv(&rows))?;
+        write(path, csv(&rows))?;
     }
     if let Some(folder) = &args.plot {
-        for (name, drawing) in curves(&rows) {
-            write(&folder.join(name), &drawing)?;
+        for (name, drawing) in curves(&rows).map_err(CliError::Stopped)? {
+            write(&folder.join(name), drawing)?;
         }
     }
     if args.json {
         let preset = &sweep.preset.name;
-        let (real, modelled) = (REAL, MODELLED);
-        print_json(&Report { schema: 1, seed: args.seed, preset, real, modelled, rows: &rows });
+        let (real, modelled, of_fail) = (REAL, MODELLED, args.fail.map(|_| OF_FLEET));
+        print_json(&Report { schema: 1, seed: args.seed, preset, real, modelled, of_fail, rows: &rows });
     } else {
         print(args, &rows);
     }
@@ -113,10 +118,11 @@ fn sweep(args: &ScaleArgs) -> Result<Sweep, CliError> {
         runtime: span(args.runtime),
         seed: args.seed,
         memory: args.memory,
+        fail: args.fail.map(|(ssd, at)| Fail { ssd, at: span(at), out_after: span(args.rebuild_after) }),
     })
 }
 
-fn write(path: &Path, text: &str) -> Result<(), CliError> {
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), CliError> {
     std::fs::write(path, text)
         .map_err(|e| CliError::File { path: path.display().to_string(), cause: e.to_string() })
 }
@@ -133,6 +139,9 @@ fn print(args: &ScaleArgs, rows: &[Row]) {
     );
     outln!("real      {REAL}");
     outln!("modelled  {MODELLED}");
+    if args.fail.is_some() {
+        outln!("--fail    {OF_FLEET}");
+    }
     outln!();
     outln!("clients  SSDs    GB/s      IOPS  of SSDs  p50 us  p99 us  p99.9 us   max us  load max/mean");
     for row in rows {
@@ -155,4 +164,25 @@ fn print(args: &ScaleArgs, rows: &[Row]) {
             row.load_permille as f64 / 1e3
         );
     }
+    for row in rows {
+        row.failure.iter().for_each(|failure| print_failure(row, failure));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures to print")]
+fn print_failure(row: &Row, failure: &Failure) {
+    let Failure { ssd, at_ns, maps, rebuilt_bytes, .. } = failure;
+    let ms = |ns: &u64| format!("{:.1} ms", *ns as f64 / 1e6);
+    let after =
+        |ns: &Option<u64>| ns.as_ref().map_or("not in this run".into(), |ns| format!("after {}", ms(ns)));
+    let rate = |iops: Option<u64>| iops.map_or("-".into(), |iops| iops.to_string());
+    outln!();
+    outln!("{} clients, {} SSDs: SSD {ssd} fails at {}", row.clients, row.ssds, ms(at_ns));
+    outln!("  all clients follow a map without it   {}", after(&failure.dropped_ns));
+    outln!("  every place has an SSD that serves    {}", after(&failure.whole_ns));
+    outln!("  maps {maps}, rebuilt {}", human_bytes(*rebuilt_bytes));
+    outln!("  longest pause of a client             {}", ms(&failure.pause_ns));
+    let rates = [failure.before_iops, failure.out_iops, failure.fill_iops, failure.after_iops].map(rate);
+    let [before, out, fill, then] = rates;
+    outln!("  IOPS before {before}, until it is dropped {out}, until it is whole {fill}, then {then}");
 }

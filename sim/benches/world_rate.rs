@@ -82,6 +82,7 @@ fn main() {
         runtime: Span::from_ms(args.runtime),
         seed: 1,
         memory: u64::MAX,
+        fail: None,
     };
     let plan = sweep.plans().expect("a sweep that is possible").remove(0);
     memory::use_small_pages();

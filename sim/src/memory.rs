@@ -3,7 +3,7 @@
 //! constants, without huge pages.
 
 use crate::initiator::SLOTS;
-use crate::world::{CELL, Plan};
+use crate::world::{CELL, Plan, cells_of};
 
 /// An SSD without volumes and sessions, and without the part that grows with its capacity.
 const SSD: u64 = 2 << 20;
@@ -12,6 +12,11 @@ const SSD: u64 = 2 << 20;
 const CAPACITY_SHIFT: u32 = 6;
 /// A block that is mapped on one SSD: its record, its places in the map and in histories.
 const BLOCK: u64 = 128;
+/// A block of real bytes, in an array with an SSD that fails. Writes leave pages behind that are collected
+/// later.
+const REAL_BLOCK: u64 = 2 * 4096;
+/// Queues of the daemon and of SSDs, for each SSD.
+const FLEET: u64 = 4 << 20;
 /// A session on one SSD: two connections of the transport, two queues of the firmware, the volume's entry.
 const SESSION: u64 = 48 << 10;
 /// A client, without its blocks.
@@ -23,9 +28,12 @@ pub fn estimate(plan: &Plan) -> u64 {
     let blocks = u64::from(plan.unit_blocks) * u64::from(plan.units);
     let reached = plan.ssds.min(CELL) as u64;
     let mapped = clients * blocks * u64::from(plan.replicas);
+    let array = clients.div_ceil(cells_of(plan) as u64) * blocks * u64::from(plan.replicas);
+    let real = if plan.fail.is_some() { (array + array / reached) * REAL_BLOCK + reached * FLEET } else { 0 };
     ssds * (SSD + (plan.ssd_bytes >> CAPACITY_SHIFT))
         + mapped * BLOCK
         + clients * reached * SESSION
+        + real
         + clients * (CLIENT + 4 * blocks + SLOTS as u64 * 96)
 }
 

@@ -14,9 +14,10 @@ use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_fabric::hca::abi::COPY_OK;
 use gnstor_fabric::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::mix64;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
@@ -38,6 +39,29 @@ pub(crate) fn token(qpn: u32, address: u64) -> u32 {
     u32::try_from(mix64(address ^ mix64(u64::from(qpn))) >> 32).expect("32 bits")
 }
 
+/// Memory of a host, for queues with real bytes.
+pub(crate) type Memory = Arc<Mutex<Vec<u8>>>;
+
+pub(crate) fn memory(bytes: usize) -> Memory {
+    Arc::new(Mutex::new(vec![0; bytes]))
+}
+
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The block that a client writes where SSDs copy blocks from each other: their sums must be right then.
+fn page(qpn: u32, address: u64) -> [u8; BLOCK_BYTES as usize] {
+    let mut page = [0; BLOCK_BYTES as usize];
+    page[..8].copy_from_slice(&mix64(address ^ mix64(u64::from(qpn))).to_le_bytes());
+    page
+}
+
+/// The sum under which the firmware keeps the block at `address`: a token, or the sum of real bytes.
+pub(crate) fn sum_of(is_real: bool, qpn: u32, address: u64) -> u32 {
+    if is_real { block_sum(&page(qpn, address)) } else { token(qpn, address) }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     up: VecDeque<Up>,
@@ -45,6 +69,10 @@ struct Inner {
     /// Real bytes, for the commands that set up the world.
     data: Vec<u8>,
     regions: Vec<Arc<HostRegion>>,
+    /// Memory of the queue pairs that move real bytes.
+    memories: BTreeMap<u32, Memory>,
+    /// Clients write real blocks.
+    is_real: bool,
 }
 
 /// The clients' end of the port. The engine has the other end, on the same thread.
@@ -53,7 +81,7 @@ pub(crate) struct Port(Arc<Mutex<Inner>>);
 
 impl Port {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Posts a command on queue pair `qpn` as its send request number `index`.
@@ -68,6 +96,19 @@ impl Port {
     /// Sets the data of the next command that brings real bytes.
     pub(crate) fn set_data(&self, data: &[u8]) {
         self.lock().data = data.to_vec();
+    }
+
+    /// The queue pair moves real bytes from now on: to and from this memory. `None`: not any more.
+    pub(crate) fn lend(&self, qpn: u32, memory: Option<Memory>) {
+        match memory {
+            Some(memory) => self.lock().memories.insert(qpn, memory),
+            None => self.lock().memories.remove(&qpn),
+        };
+    }
+
+    /// Clients write real blocks from now on.
+    pub(crate) fn move_real_blocks(&self) {
+        self.lock().is_real = true;
     }
 
     /// Whether the engine has yet to take requests or ends of copies.
@@ -95,8 +136,41 @@ impl Inner {
             }
             return 0;
         }
+        if let Some(memory) = self.memories.get(&qpn).cloned() {
+            let memory = lock(&memory);
+            let at = usize::try_from(address).unwrap_or(usize::MAX);
+            let bytes = memory.get(at..at.saturating_add(local.bytes as usize)).unwrap_or_default();
+            self.write(local, bytes);
+            return sum(bytes);
+        }
+        if local.bytes == BLOCK_BYTES && self.is_real {
+            let page = page(qpn, address);
+            self.write(local, &page);
+            return block_sum(&page);
+        }
         if local.bytes == BLOCK_BYTES { token(qpn, address) } else { 0 }
     }
+
+    fn write(&self, local: LocalRef, bytes: &[u8]) {
+        if let Some(region) = self.regions.iter().find(|region| region.id() == local.region) {
+            region.write(local.offset, bytes);
+        }
+    }
+
+    /// Brings data of the SSD to a queue pair that moves real bytes. Returns its sum; `None`: it moves none.
+    fn bring(&self, qpn: u32, local: LocalRef, address: u64) -> Option<u32> {
+        let mut memory = lock(self.memories.get(&qpn)?);
+        let at = usize::try_from(address).unwrap_or(usize::MAX);
+        let bytes = memory.get_mut(at..at.saturating_add(local.bytes as usize))?;
+        let region = self.regions.iter().find(|region| region.id() == local.region)?;
+        region.read(local.offset, bytes);
+        Some(sum(bytes))
+    }
+}
+
+/// As an HCA reports it: only whole blocks have a sum.
+fn sum(bytes: &[u8]) -> u32 {
+    if bytes.len() == BLOCK_BYTES as usize { block_sum(bytes) } else { 0 }
 }
 
 impl QpExecutor for Port {
@@ -111,7 +185,11 @@ impl QpExecutor for Port {
                 let sum = inner.fetch(qpn, local, address);
                 inner.copied(qpn, tag, sum);
             }
-            Down::ToOwner { qpn, address, tag, sum, .. } => {
+            Down::ToOwner { qpn, local, address, tag, sum, .. } => {
+                if let Some(sum) = inner.bring(qpn, local, address) {
+                    inner.copied(qpn, tag, sum);
+                    return;
+                }
                 let token = sum.unwrap_or(0);
                 inner.arrived.push_back((qpn, Arrived::Block { address, token }));
                 inner.copied(qpn, tag, token);

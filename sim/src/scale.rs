@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world for each point.
 
+mod drawing;
+mod failure;
+mod image;
 mod range;
 mod svg;
 mod table;
 
+pub use failure::Failure;
 pub use range::Range;
-pub use svg::curves;
 pub use table::csv;
 
 use crate::bound::{self, Bounds};
 use crate::load::Rw;
 use crate::memory;
 use crate::world::{Ended, Plan, World};
-use crate::{Usage, WorldError};
+use crate::{Fail, Usage, WorldError};
+use failure::Counts;
 use gnstor_base::time::Span;
 use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
@@ -56,6 +60,8 @@ pub struct Sweep {
     pub seed: u64,
     /// Largest memory that a world may take, in bytes.
     pub memory: u64,
+    /// The SSD that fails.
+    pub fail: Option<Fail>,
 }
 
 /// The results of one point.
@@ -103,6 +109,9 @@ pub struct Row {
     pub steps: u64,
     /// Hash of every step and of the end of every request.
     pub trace: String,
+    /// What followed from the failure of an SSD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
 }
 
 const K: u64 = 1 << 10;
@@ -167,7 +176,7 @@ impl Sweep {
         if self.runtime == Span::ZERO || self.runtime > LONGEST || self.warmup > LONGEST {
             return Err(Usage("--runtime must be more than 0, and it and --warmup at most 60s".into()));
         }
-        Ok(())
+        self.fail.map_or(Ok(()), |fail| failure::check(self, fail))
     }
 
     fn plan(&self, ssds: usize, clients: usize) -> Result<Plan, Usage> {
@@ -205,6 +214,7 @@ impl Sweep {
             ssd_bytes,
             link: self.link,
             seed: self.seed,
+            fail: self.fail,
         };
         let needed = memory::estimate(&plan);
         if needed > self.memory {
@@ -230,13 +240,21 @@ impl Sweep {
         let end = begin + self.runtime;
         let before = world.sent_blocks();
         let mut latencies = Histogram::new(3).expect("three digits");
+        let mut counts = Counts::new(begin, self.runtime);
+        if let Some(fail) = plan.fail {
+            world.fail_at(fail, begin + fail.at);
+        }
         world.run(end, |(start, at): Ended| {
             if at >= begin && at < end {
+                counts.ended(at);
                 latencies.record(at.since(start).as_ns().max(1)).expect("it has no upper limit");
             }
         })?;
         let sent: Vec<u64> = world.sent_blocks().iter().zip(before).map(|(now, then)| now - then).collect();
-        Ok(self.row(plan, &world, &latencies, (&sent, &mut measured.0)))
+        let mut row = self.row(plan, &world, &latencies, (&sent, &mut measured.0));
+        let course = plan.fail.zip(world.course());
+        row.failure = course.map(|(fail, course)| Failure::of(fail, course, &counts, end));
+        Ok(row)
     }
 
     fn row(
@@ -280,6 +298,7 @@ impl Sweep {
             load_permille: most * 1000 * sent.len() as u64 / sum.max(1),
             steps: world.steps(),
             trace: format!("{:016x}", world.trace()),
+            failure: None,
         }
     }
 }
@@ -287,3 +306,18 @@ impl Sweep {
 /// Rates of the SSDs' models that earlier points measured.
 #[derive(Debug, Default)]
 pub struct Measured(Bounds);
+
+/// The curves as files: their names, each with its bytes, as SVG and PNG.
+///
+/// # Errors
+/// If a drawing cannot be made.
+pub fn curves(rows: &[Row]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let mut files = Vec::new();
+    for figure in drawing::FIGURES {
+        let marks = drawing::marks(&figure, rows);
+        files.push((format!("{}.svg", figure.name), svg::svg(&marks).into_bytes()));
+        let png = image::png(&marks).map_err(|cause| cause.to_string())?;
+        files.push((format!("{}.png", figure.name), png));
+    }
+    Ok(files)
+}

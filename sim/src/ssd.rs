@@ -9,7 +9,7 @@
 use crate::port::{Arrived, Port};
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::{Pace, Preset, Ssd, SsdConfig, SsdError, SsdMedia};
-use gnstor_fabric::transport::{Connect, ExecutorId, RcTransport};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, PeerAsk, RcTransport};
 use gnstor_proto::fabrics::{
     self, CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property,
 };
@@ -33,6 +33,21 @@ const SETUP: Span = Span::from_ms(10_000);
 /// The queue pair of the daemon's commands. Those of clients follow, two for each client.
 const DAEMON_QP: u32 = 1;
 
+/// The first queue pair of daemon and SSDs in arrays with a fleet. Numbers are not used again.
+const CONTROL_QP: u32 = 1 << 24;
+
+/// Whether daemon or SSDs use this queue pair.
+pub(crate) const fn is_control(qpn: u32) -> bool {
+    qpn >= CONTROL_QP
+}
+
+/// A connection to an SSD.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) qpn: u32,
+    pub(crate) conn: Option<ConnId>,
+}
+
 /// The queue pair for a client's I/O.
 pub(crate) const fn io_qp(client: u32) -> u32 {
     2 * client + 3
@@ -40,7 +55,7 @@ pub(crate) const fn io_qp(client: u32) -> u32 {
 
 /// The client that uses this queue pair for its I/O.
 pub(crate) const fn client_of(qpn: u32) -> Option<u32> {
-    if qpn >= 3 && qpn % 2 == 1 { Some((qpn - 3) / 2) } else { None }
+    if qpn >= 3 && qpn < CONTROL_QP && qpn % 2 == 1 { Some((qpn - 3) / 2) } else { None }
 }
 
 /// Why a world cannot be set up, or cannot go on.
@@ -95,6 +110,12 @@ pub enum WorldError {
         /// The block.
         block: u32,
     },
+    /// The daemon of the array with the SSD that fails refused, or stopped.
+    #[error("the daemon: {0}")]
+    Daemon(String),
+    /// The daemon did not do its part of the set-up.
+    #[error("the daemon did not {0} within 10 s of virtual time")]
+    Late(&'static str),
     /// No actor is due any more, and clients wait for requests.
     #[error("nothing is to happen any more, and {0} requests wait: a part of the array has lost a command")]
     Stuck(u64),
@@ -106,6 +127,13 @@ pub enum WorldError {
 /// An SSD and its engine.
 pub(crate) struct SsdActor {
     pub(crate) number: usize,
+    /// Index in its array.
+    pub(crate) index: u16,
+    /// Number of the next queue pair of a daemon or an SSD.
+    next_qp: u32,
+    asks: Option<mpsc::Receiver<Vec<PeerAsk>>>,
+    /// The fleet changed something, so it has to be stepped.
+    is_touched: bool,
     engine: RcTransport,
     executor: ExecutorId,
     pub(crate) port: Port,
@@ -149,7 +177,72 @@ impl SsdActor {
         engine.add_target(Box::new(worker), regions);
         let port = Port::default();
         let executor = engine.add_other(Box::new(port.clone()));
-        Ok(Self { number, engine, executor, port, arrived: VecDeque::new(), nudges: 0 })
+        let arrived = VecDeque::new();
+        Ok(Self {
+            number,
+            index,
+            next_qp: CONTROL_QP,
+            asks: None,
+            is_touched: false,
+            engine,
+            executor,
+            port,
+            arrived,
+            nudges: 0,
+        })
+    }
+
+    /// From now on its questions to other SSDs are kept for [`Self::asked`].
+    pub(crate) fn keep_asks(&mut self) {
+        let (carrier, asks) = mpsc::channel();
+        self.engine.carry_asks(Some(carrier));
+        self.asks = Some(asks);
+    }
+
+    /// The questions since the last call.
+    pub(crate) fn asked(&self) -> Vec<PeerAsk> {
+        self.asks.iter().flat_map(|asks| asks.try_iter().flatten()).collect()
+    }
+
+    /// Hands the answer to a question to the SSD; `None`: there is none.
+    pub(crate) fn answer(&mut self, now: Time, asked: &PeerAsk, answer: Option<(&Cqe, &[u8])>) {
+        self.is_touched = true;
+        let data = answer.map_or(&[][..], |(_, data)| data);
+        self.engine.answer_ask(now, asked, answer.map(|(cqe, _)| cqe), data);
+    }
+
+    /// Nothing reaches the SSD any more, and nothing leaves it.
+    pub(crate) fn cut_off(&mut self) {
+        self.engine.set_silent(0, true);
+    }
+
+    /// Whether the fleet gave it something to do since the last call.
+    pub(crate) fn take_touch(&mut self) -> bool {
+        std::mem::take(&mut self.is_touched) || self.port.has_requests()
+    }
+
+    /// Connects an admin queue of a daemon or another SSD.
+    pub(crate) fn dial(&mut self, now: Time, depth: u16) -> Result<Line, u16> {
+        let qpn = self.next_qp;
+        self.next_qp += 2;
+        let (reply, answer) = mpsc::channel();
+        let hsqsize_z = (depth - 1).into();
+        let request = CmRequest { hrqsize: depth.into(), hsqsize_z, ..CmRequest::default() };
+        let port = gnstor_fabric::transport::Port::Local(0);
+        let conn = self.engine.connect(now, Connect { executor: self.executor, qpn, port, request }, reply);
+        match answer.recv() {
+            Ok(Ok(())) => Ok(Line { qpn, conn: Some(conn) }),
+            Ok(Err(reason)) => Err(reason),
+            Err(_) => Err(u16::MAX),
+        }
+    }
+
+    /// Ends a connection.
+    pub(crate) fn hang_up(&mut self, now: Time, line: Line) {
+        if let Some(conn) = line.conn {
+            self.is_touched = true;
+            self.engine.close(now, conn);
+        }
     }
 
     /// Does all that is due at `now`. Returns the time of the next step.

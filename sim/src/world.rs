@@ -6,16 +6,21 @@
 //!                         `-> a client: it sends what it can; the SSDs that it sent to are woken
 //! ```
 
+mod found;
+mod plan;
+
+pub use plan::Plan;
+
 use crate::agenda::Agenda;
 use crate::client::{CHUNK_SHIFT, Client};
 use crate::dice::Dice;
+use crate::fleet::Fleet;
 use crate::initiator::{SLOTS, Volume};
-use crate::load::{Load, Rw};
+use crate::load::Load;
+use crate::port::Port;
 use crate::ssd::{SsdActor, WorldError, client_of};
 use crate::zipf::Zipf;
 use gnstor_base::time::{Span, Time};
-use gnstor_deengine::{Pace, Preset};
-use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::placement::{AnyMap, FleetMap, mix64};
@@ -32,39 +37,6 @@ const LEAST_DEPTH: usize = 32;
 /// Longest virtual time that the fill may take.
 const FILL_LIMIT: Span = Span::from_ms(600_000);
 
-/// The parameters of a world.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// SSDs.
-    pub ssds: usize,
-    /// Number of clients. Each has its own volume.
-    pub clients: usize,
-    /// Machines with SSDs, each with a wire of its own.
-    pub nodes: usize,
-    /// Copies of every block.
-    pub replicas: u8,
-    /// The pattern of the clients' requests.
-    pub rw: Rw,
-    /// Blocks of a request.
-    pub unit_blocks: u32,
-    /// Requests that cover a volume once.
-    pub units: u32,
-    /// Random places by Zipf's distribution with this exponent, in thousandths; 0: all as often.
-    pub zipf_permille: u32,
-    /// Requests in flight of each client.
-    pub depth: u16,
-    /// Preset of the SSDs.
-    pub preset: Preset,
-    /// How early the SSDs take commands.
-    pub pace: Pace,
-    /// Logical capacity of each SSD.
-    pub ssd_bytes: u64,
-    /// The wire of each node.
-    pub link: LinkConfig,
-    /// Seed of all random draws.
-    pub seed: u64,
-}
-
 /// SSDs and clients.
 pub struct World {
     now: Time,
@@ -75,6 +47,8 @@ pub struct World {
     cells: Vec<Cell>,
     /// Array of each SSD.
     cell_of: Vec<usize>,
+    /// The array with the SSD that fails, and its fleet.
+    fleet: Option<(usize, Fleet)>,
     trace: u64,
     steps: u64,
 }
@@ -116,24 +90,38 @@ impl World {
         let wires: Vec<RcTransport> = (0..plan.nodes).map(|_| RcTransport::new(config)).collect();
         let mut world = Self {
             now: Time::from_ns(1_000_000),
-            agenda: Agenda::new(plan.ssds + plan.clients, Dice::new(plan.seed, 0)),
+            agenda: Agenda::new(plan.ssds + plan.clients + 1, Dice::new(plan.seed, 0)),
             ssds: Vec::with_capacity(plan.ssds),
             clients: Vec::with_capacity(plan.clients),
             cell_of: Vec::with_capacity(plan.ssds),
             cells,
+            fleet: None,
             trace: plan.seed,
             steps: 0,
         };
+        let mut volumes = Vec::with_capacity(count);
         for cell in 0..count {
-            world.add_cell(plan, cell, &wires)?;
+            volumes.push(world.add_cell(plan, cell, &wires)?);
         }
         for ssd in 0..plan.ssds {
             world.agenda.wake(index(ssd), world.now);
         }
+        if let Some((cell, _)) = world.fleet {
+            volumes[cell] = world.found_fleet(plan, cell)?;
+        }
+        for (cell, volumes) in volumes.into_iter().enumerate() {
+            world.add_clients(plan, cell, volumes);
+        }
         Ok(world)
     }
 
-    fn add_cell(&mut self, plan: &Plan, cell: usize, wires: &[RcTransport]) -> Result<(), WorldError> {
+    /// Makes the SSDs of an array. Returns the volumes of its clients.
+    fn add_cell(
+        &mut self,
+        plan: &Plan,
+        cell: usize,
+        wires: &[RcTransport],
+    ) -> Result<Vec<Volume>, WorldError> {
         let [at, end] = [self.cells[cell], self.cells[cell + 1]];
         let ssds = end.first_ssd - at.first_ssd;
         let map = FleetMap::equal(ssds, GROUPS, mix64(plan.seed ^ cell as u64), 1).expect("1 to 64 SSDs");
@@ -141,32 +129,53 @@ impl World {
         let volumes: Vec<Volume> =
             (at.first_client..end.first_client).map(|client| volume(plan, client, &map)).collect();
         let entries: Vec<VolumeEntry> = volumes.iter().map(entry).collect();
-        let depth = queue_depth(ssds);
-        let queue = u16::try_from(2 * depth).expect("at most 256");
-        let (mut begin, mut ports) = (self.now, Vec::new());
+        let queue = u16::try_from(2 * queue_depth(ssds)).expect("at most 256");
+        let has_fleet = plan.fail.is_some_and(|fail| (at.first_ssd..end.first_ssd).contains(&fail.ssd));
+        let mut begin = self.now;
         for number in at.first_ssd..end.first_ssd {
             let position = u16::try_from(number - at.first_ssd).expect("at most 64");
             let engine = wires[number * plan.nodes / plan.ssds].sibling();
             let mut ssd =
                 SsdActor::new(number, position, engine, (plan.preset.clone(), plan.pace), plan.ssd_bytes)?;
-            let mut now = ssd.found(Time::from_ns(1_000_000), position, &bytes, &entries)?;
+            let mut now = Time::from_ns(1_000_000);
+            if has_fleet {
+                ssd.keep_asks();
+                ssd.port.move_real_blocks();
+            } else {
+                now = ssd.found(now, position, &bytes, &entries)?;
+            }
             for (client, volume) in (at.first_client..).zip(&volumes) {
                 let identity = Identity::Client(volume.client);
                 now = ssd.admit(now, index(client), identity, (queue, position))?;
             }
             begin = begin.max(now);
-            ports.push(ssd.port.clone());
             self.ssds.push(ssd);
             self.cell_of.push(cell);
         }
         self.now = begin;
+        if let Some(fail) = plan.fail.filter(|_| has_fleet) {
+            let shape = (u16::try_from(ssds).expect("at most 64"), plan.ssd_bytes);
+            self.fleet = Some((cell, Fleet::new(begin, shape, plan.seed, fail.out_after)));
+        }
+        Ok(volumes)
+    }
+
+    fn add_clients(&mut self, plan: &Plan, cell: usize, volumes: Vec<Volume>) {
+        let [at, end] = [self.cells[cell], self.cells[cell + 1]];
+        let ssds = &self.ssds[at.first_ssd..end.first_ssd];
+        let ports: Vec<Port> = ssds.iter().map(|ssd| ssd.port.clone()).collect();
+        let depth = queue_depth(ssds.len());
+        let follows = self.fleet.as_ref().is_some_and(|(of, _)| *of == cell);
         let zipf = (plan.zipf_permille > 0).then(|| Arc::new(Zipf::new(plan.units, plan.zipf_permille)));
         for (client, volume) in (at.first_client..).zip(volumes) {
             let dice = Dice::new(plan.seed, 1 + client as u64);
             let load = Load::new(plan.rw, (plan.unit_blocks, plan.units), plan.depth, zipf.clone(), dice);
-            self.clients.push(Client::new(index(client), volume, ports.clone(), depth, load));
+            let mut client = Client::new(index(client), volume, ports.clone(), depth, load);
+            if follows {
+                client.follow_maps();
+            }
+            self.clients.push(client);
         }
-        Ok(())
     }
 
     /// Every client writes its volume once.
@@ -249,7 +258,9 @@ impl World {
             self.steps += 1;
             self.note(at.as_ps() ^ u64::from(actor) << 48);
             let actor = actor as usize;
-            if actor < self.ssds.len() {
+            if actor == self.fleet_actor() as usize {
+                self.step_fleet(at)?;
+            } else if actor < self.ssds.len() {
                 self.step_ssd(at, actor)?;
             } else {
                 let client = actor - self.ssds.len();
@@ -278,13 +289,25 @@ impl World {
         let ssd = &mut self.ssds[number];
         let next = ssd.step(now);
         let mut list = ssd.arrived();
+        let asked = ssd.asked();
         if next != Time::NEVER {
             self.agenda.wake(index(number), next);
         }
-        let position = u16::try_from(number - self.cells[self.cell_of[number]].first_ssd).expect("below 64");
+        let cell = self.cell_of[number];
+        let position = u16::try_from(number - self.cells[cell].first_ssd).expect("below 64");
+        let has_fleet = self.fleet.as_ref().is_some_and(|(of, _)| *of == cell);
+        if let Some((_, fleet)) = self.fleet.as_mut().filter(|_| !asked.is_empty()) {
+            fleet.asks(position, asked);
+            self.wake_fleet();
+        }
         let actors = self.ssds.len();
         for (qpn, arrived) in list.drain(..) {
-            let Some(client) = client_of(qpn) else { continue };
+            let Some(client) = client_of(qpn) else {
+                if has_fleet {
+                    self.give_fleet(now, position, (qpn, arrived));
+                }
+                continue;
+            };
             if let Some(to) = self.clients.get_mut(client as usize) {
                 to.take(position, arrived)?;
                 self.agenda.wake(index(actors + client as usize), now);
@@ -302,6 +325,9 @@ impl World {
             self.agenda.wake(index(self.cells[cell].first_ssd + usize::from(*ssd)), now);
         }
         self.clients[number].keep(touched);
+        if self.clients[number].has_suspicion() {
+            self.wake_fleet();
+        }
         Ok(next)
     }
 }
@@ -310,11 +336,17 @@ fn index(number: usize) -> u32 {
     u32::try_from(number).expect("far fewer actors than 2^32")
 }
 
+/// The id of a client.
+fn volume_client(client: usize) -> ClientId {
+    let raw = u16::try_from(client + 1).expect("at most 1,024 clients");
+    ClientId::new(raw).expect("from 1 on")
+}
+
 fn volume(plan: &Plan, client: usize, map: &Arc<AnyMap>) -> Volume {
     let raw = u16::try_from(client + 1).expect("at most 1,024 clients");
     Volume {
         vid: Vid::new(raw).expect("from 1 on"),
-        client: ClientId::new(raw).expect("from 1 on"),
+        client: volume_client(client),
         factor: mix64(plan.seed ^ u64::from(raw) << 32),
         replicas: plan.replicas,
         chunk_shift: CHUNK_SHIFT,

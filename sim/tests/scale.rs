@@ -6,7 +6,7 @@ use gnstor_base::time::Span;
 use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_sim::load::Rw;
-use gnstor_sim::scale::{Measured, Range, Row, Sweep, csv};
+use gnstor_sim::scale::{Measured, Range, Row, Sweep, csv, curves};
 use std::process::Command;
 
 fn one(count: usize) -> Range {
@@ -31,6 +31,7 @@ fn sweep(rw: Rw) -> Sweep {
         runtime: Span::from_ms(2),
         seed: 1,
         memory: 1 << 30,
+        fail: None,
     }
 }
 
@@ -137,5 +138,22 @@ fn what_is_impossible_is_refused_in_words_before_anything_is_made() {
     ] {
         let said = why(sweep);
         assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn each_figure_is_there_as_svg_and_as_png() {
+    let _deadline = deadline();
+    let clients = Range { first: 1, last: 2 };
+    let files = curves(&rows(&Sweep { clients, ..sweep(Rw::Randread) })).unwrap();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    for name in ["throughput", "latency", "latency-p999", "latency-max"] {
+        for end in ["svg", "png"] {
+            assert!(names.contains(&format!("{name}.{end}").as_str()), "{names:?}");
+        }
+    }
+    for (name, bytes) in &files {
+        let begin: &[u8] = if name.ends_with("png") { b"\x89PNG\r\n\x1a\n" } else { b"<svg " };
+        assert!(bytes.starts_with(begin) && bytes.len() > 500, "{name}: {} bytes", bytes.len());
     }
 }

@@ -29,7 +29,10 @@ pub enum SimCommand {
             "Real: firmware, translation layer, permission checks, RC transport, placement, bytes of ",
             "commands. Modelled: time of flash and wires, the client (the initiator as a host program that ",
             "takes no time). Data: one token a block, and each read is checked against it. Not there: GPU ",
-            "time, daemon, Keep Alive, faults. The same arguments print the same bytes.\n\n",
+            "time, Keep Alive of clients. The same arguments print the same bytes.\n\n",
+            "With --fail the array of that SSD also has, real: daemon core, its links, voters, leases, maps, fills, ",
+            "blocks of 4 KiB. Modelled: gRPC, threads, how clients' hosts ask for maps and give up queues. Wires ",
+            "between SSDs, and between daemon and SSDs, are those of the clients.\n\n",
             "Exit codes: 0 all well; 1 an SSD refused a command, or a read brought wrong data; 2 the command ",
             "line was not understood, or asks for more memory than --memory.",
         )
@@ -134,6 +137,13 @@ pub struct ScaleArgs {
     /// Virtual time of the measured part
     #[arg(long, default_value = "20ms", value_parser = parse_time, value_name = "TIME")]
     pub runtime: Duration,
+    /// An SSD dies at this virtual time of the measured part, as 2@500ms: nothing reaches it any more, and
+    /// nothing leaves it
+    #[arg(long, value_parser = parse_fail, value_name = "SSD@TIME")]
+    pub fail: Option<(usize, Duration)>,
+    /// How long the places of that SSD are kept for it before others fill them; gnstor up waits 30 s
+    #[arg(long, default_value = "500ms", value_parser = parse_time, value_name = "TIME")]
+    pub rebuild_after: Duration,
     /// Seed of all random choices
     #[arg(long, default_value = "1", value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     pub seed: u64,
@@ -146,7 +156,7 @@ pub struct ScaleArgs {
     /// Write the table as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw curves into this folder: throughput.svg and latency.svg
+    /// Draw curves into this folder, as SVG and PNG: throughput, and latency as p99, p99.9 and maximum
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
 }
@@ -184,6 +194,14 @@ fn parse_permille(text: &str) -> Result<u32, String> {
     }
     let digits: u32 = format!("{whole}{part:0<3}").parse().map_err(|_| wrong())?;
     Ok(digits)
+}
+
+/// An SSD and the time at which it dies.
+fn parse_fail(text: &str) -> Result<(usize, Duration), String> {
+    let wrong = || format!("'{text}' is not SSD@TIME: write it like 2@500ms");
+    let (ssd, at) = text.split_once('@').ok_or_else(wrong)?;
+    let ssd = ssd.parse().map_err(|_| wrong())?;
+    Ok((ssd, parse_time(at).map_err(|_| wrong())?))
 }
 
 impl SimArgs {

@@ -3,20 +3,20 @@
 //! out.
 
 use crate::survive::end::Port;
-use gnstor_fabric::admin::{AdminQueue as _, ChannelError, Dialogue, Exchange};
+use gnstor_fabric::admin::{AdminQueue, ChannelError, Dialogue, Exchange};
 
 /// The driver of an admin queue.
 #[derive(Debug)]
-pub(super) struct Driver {
-    port: Port,
+pub(crate) struct Driver<Q = Port> {
+    port: Q,
     /// Interval of Keep Alives, and the time of the next one.
     every_ms: u64,
     alive_at: u64,
 }
 
-impl Driver {
+impl<Q: AdminQueue> Driver<Q> {
     /// The queue is up since `now`.
-    pub(super) fn new(port: Port, now: u64, every_ms: u64) -> Self {
+    pub(crate) fn new(port: Q, now: u64, every_ms: u64) -> Self {
         Self { port, every_ms, alive_at: now + every_ms }
     }
 
@@ -24,7 +24,7 @@ impl Driver {
     ///
     /// # Errors
     /// The queue is broken, or a question had no answer in time.
-    pub(super) fn go_on<K, D: Dialogue>(
+    pub(crate) fn go_on<K, D: Dialogue>(
         &mut self,
         exchange: &mut Exchange<K, D>,
         now: u64,
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     /// The time of the next call.
-    pub(super) fn wakes_at<K, D: Dialogue>(&self, exchange: &Exchange<K, D>) -> u64 {
+    pub(crate) fn wakes_at<K, D: Dialogue>(&self, exchange: &Exchange<K, D>) -> u64 {
         exchange.wakes_at().map_or(self.alive_at, |at| at.min(self.alive_at))
     }
 }

@@ -237,7 +237,7 @@ fn done(data: &[u8]) -> Outcome {
 
 /// The driver's side of an admin queue.
 #[derive(Debug)]
-pub(super) struct Port {
+pub(crate) struct Port {
     memory: Memory,
     shared: Arc<Mutex<Shared>>,
 }

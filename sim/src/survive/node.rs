@@ -30,7 +30,7 @@ const MOST_STEPS: u32 = 10_000;
 const PAUSE: Span = Span::from_ms(1_000);
 
 /// Questions of an SSD to another one, with its own number.
-pub(super) type Asked = (AskId, u16, Question);
+pub(crate) type Asked = (AskId, u16, Question);
 
 /// An SSD.
 pub(super) struct Node {

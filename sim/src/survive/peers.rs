@@ -17,19 +17,20 @@ use gnstor_fabric::admin::{Ask, ChannelError, Data, Dialogue, Exchange, Reply};
 use gnstor_proto::fabrics::Identity;
 
 /// A question is answered within this time, or its connection counts as broken.
-const PATIENCE_MS: u64 = 250;
+pub(crate) const PATIENCE_MS: u64 = 250;
 /// First and longest pause before it connects again.
-const RESTS_MS: (u64, u64) = (50, 400);
+pub(crate) const RESTS_MS: (u64, u64) = (50, 400);
 /// Bit of an opcode that says that data goes to the host.
 const TO_THE_HOST: u8 = 0b10;
 /// A connection is made within this time, or given up.
-const DIAL_MS: u64 = 1_000;
+pub(crate) const DIAL_MS: u64 = 1_000;
 /// The SSD closes the queue of a peer that is silent for so long, and the interval of Keep Alives.
 const KATO_MS: u32 = 15_000;
-const ALIVE_MS: u64 = 2_000;
+pub(crate) const ALIVE_MS: u64 = 2_000;
 
+/// A question to another SSD.
 #[derive(Debug)]
-struct Talk(Asked);
+pub(crate) struct Talk(pub(crate) Asked);
 
 impl Dialogue for Talk {
     type Answer = Option<Reply>;
