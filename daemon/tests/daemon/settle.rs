@@ -234,7 +234,8 @@ fn an_open_that_waits_for_an_ssd_that_is_down_names_it_and_no_other() {
     bench.lose(2);
     bench.run_for(DROP_MS);
     assert_eq!(states(&bench)[2], State3::Absent);
-    bench.ask(release("a", 7)).unwrap();
+    bench.send(release("a", 7));
+    bench.run_until_quiet();
     let late = bench.send(write("a", 8, 2_000));
     bench.run_for(31_000);
     let words = &["last writer", "SSD 2 is down (pulled)", "try again when all are back"];
