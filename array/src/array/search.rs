@@ -32,10 +32,10 @@ pub(super) struct There {
 }
 
 /// What is known of one SSD.
-enum Found {
-    Yes(There),
-    No(NotThere),
-}
+type Found = Result<There, NotThere>;
+
+/// Each SSD, in order. `Err` beside one: it is not there, and may come later.
+pub(super) type Searched = Vec<(RemoteSsd, Result<There, AbsentQueue>)>;
 
 /// Whether the search waits for an SSD that is not there.
 fn waits(why: &NotThere, elapsed: Duration, patience: Duration, is_majority: bool) -> bool {
@@ -46,23 +46,20 @@ fn waits(why: &NotThere, elapsed: Duration, patience: Duration, is_majority: boo
     }
 }
 
-/// Looks for all SSDs. `Err` beside one: it is not there, and may come later.
+/// Looks for all SSDs.
 ///
 /// # Errors
 /// No SSD is there, or less than a majority, and one of the others is refused.
 #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for other processes")]
-pub(super) fn search(
-    mut remotes: Vec<RemoteSsd>,
-    patience: Duration,
-) -> Result<Vec<(RemoteSsd, Result<There, AbsentQueue>)>, ChannelError> {
+pub(super) fn search(mut remotes: Vec<RemoteSsd>, patience: Duration) -> Result<Searched, ChannelError> {
     let start = Instant::now();
     let mut found: Vec<Found> = remotes.iter_mut().map(look).collect();
     loop {
-        let there = found.iter().filter(|found| matches!(found, Found::Yes(_))).count();
+        let there = found.iter().filter(|found| found.is_ok()).count();
         let is_majority = there > remotes.len() / 2;
         let is_awaited = |found: &Found| match found {
-            Found::Yes(_) => false,
-            Found::No(why) => waits(why, start.elapsed(), patience, is_majority),
+            Ok(_) => false,
+            Err(why) => waits(why, start.elapsed(), patience, is_majority),
         };
         if !found.iter().any(is_awaited) {
             return ended(remotes, found, is_majority);
@@ -78,32 +75,28 @@ pub(super) fn search(
 
 /// Whether another try may find what the last one did not.
 fn is_awaited_again(found: &Found) -> bool {
-    matches!(found, Found::No(NotThere::Absent(_) | NotThere::Recovering))
+    matches!(found, Err(NotThere::Absent(_) | NotThere::Recovering))
 }
 
 /// What the search found, once it waits for no SSD any more.
-fn ended(
-    remotes: Vec<RemoteSsd>,
-    found: Vec<Found>,
-    is_majority: bool,
-) -> Result<Vec<(RemoteSsd, Result<There, AbsentQueue>)>, ChannelError> {
-    let is_nothing = !found.iter().any(|found| matches!(found, Found::Yes(_)));
+fn ended(remotes: Vec<RemoteSsd>, found: Vec<Found>, is_majority: bool) -> Result<Searched, ChannelError> {
+    let is_nothing = !found.iter().any(Result::is_ok);
     let mut all = Vec::new();
     for (remote, found) in remotes.into_iter().zip(found) {
         let peer = remote.name();
         let cause = match found {
-            Found::Yes(there) => {
+            Ok(there) => {
                 all.push((remote, Ok(there)));
                 continue;
             }
-            Found::No(NotThere::Refused(why)) if !is_majority => return Err(why),
-            Found::No(NotThere::Recovering) if is_nothing => return Err(ChannelError::NotReady { peer }),
-            Found::No(NotThere::Absent(cause)) if is_nothing => {
+            Err(NotThere::Refused(why)) if !is_majority => return Err(why),
+            Err(NotThere::Recovering) if is_nothing => return Err(ChannelError::NotReady { peer }),
+            Err(NotThere::Absent(cause)) if is_nothing => {
                 return Err(ChannelError::Refused { peer, cause });
             }
-            Found::No(NotThere::Absent(cause)) => cause,
-            Found::No(NotThere::Recovering) => "it is being restored".into(),
-            Found::No(NotThere::Refused(why)) => why.to_string(),
+            Err(NotThere::Absent(cause)) => cause,
+            Err(NotThere::Recovering) => "it is being restored".into(),
+            Err(NotThere::Refused(why)) => why.to_string(),
         };
         all.push((remote, Err(AbsentQueue { peer, cause })));
     }
@@ -112,12 +105,12 @@ fn ended(
 
 /// Asks one SSD for its model and its capacity.
 fn look(remote: &mut RemoteSsd) -> Found {
-    let there = remote.look().and_then(|mut queue| match asked(&mut queue) {
+    let mut queue = remote.look()?;
+    match asked(&mut queue) {
         Ok((model, bytes)) => Ok(There { queue, model, bytes }),
         // An SSD on its way up, or down, may end a connection that it has just taken.
         Err(why) => Err(NotThere::Absent(why.to_string())),
-    });
-    there.map_or_else(Found::No, Found::Yes)
+    }
 }
 
 fn asked(queue: &mut HostQueue) -> Result<(String, u64), ChannelError> {
