@@ -10,11 +10,11 @@
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;
-use crate::plan::Plan;
+use crate::plan::{Plan, missing};
 use crate::unnumbered;
 use gnstor_daemon::Openings;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
-use gnstor_proto::placement::Rows;
+use gnstor_proto::placement::{AnyMap, Rows};
 use std::panic::resume_unwind;
 use std::path::Path;
 
@@ -46,6 +46,16 @@ pub fn make_array(plans: &[Plan], daemon: &Openings) -> Result<Vec<Made>, MediaE
         take_back(all.into_iter().flatten());
         return Err(MediaError::Damaged(damage));
     };
+    if let Ok(known) = AnyMap::decode(&map)
+        && known.count() != plans.len()
+    {
+        take_back(all.into_iter().flatten());
+        let (count, here) = (known.count(), plans.len());
+        return Err(MediaError::Request(match here < count {
+            true => format!("the array has {count} SSDs, and {here} are here: {}", missing(count)),
+            false => format!("the array has {count} SSDs, not {here}: leave --ssds out"),
+        }));
+    }
     for made in all.iter_mut().flatten() {
         made.ssd.recall_map(&map).map_err(|error| failed(made.about.index, &error))?;
     }

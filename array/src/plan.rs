@@ -84,9 +84,9 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     if !begins_anew && found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
         let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
         return Err(MediaError::Request(format!(
-            "{shown} holds the SSDs {}, which is not an array: put the missing ones back. If one is lost for \
-             good, begin with an empty file in its place (--ssds N --ssd-size SIZE), then gnstor fleet replace",
-            numbers.join(", ")
+            "{shown} holds the SSDs {}, which is not an array: {}",
+            numbers.join(", "),
+            missing("N")
         )));
     }
     let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
@@ -109,6 +109,14 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
         Plan { index: Some(index), bytes, file, ..like.clone() }
     };
     Ok((0..count).map(plan).collect())
+}
+
+/// What to do about files of an array that are not there.
+pub(crate) fn missing(count: impl std::fmt::Display) -> String {
+    format!(
+        "put the missing ones back. If one is lost for good, begin with an empty file in its place (--ssds \
+         {count} --ssd-size SIZE), then gnstor fleet replace, if SSDs vote (gnstor fleet show)"
+    )
 }
 
 /// Makes the folder if it is not there. A wrong path makes no chain of folders.

@@ -140,7 +140,8 @@ impl Fleet {
 
     /// Takes the reasons from the fleet's own list: the daemon names here only members of the map.
     pub(crate) fn why_away(&mut self, shown: &[FleetSsd]) {
-        for of in shown.iter().filter(|of| !of.away.is_empty() && !of.taken_out) {
+        let is_away = |of: &&FleetSsd| of.down_ms.is_some() && !of.taken_out;
+        for of in shown.iter().filter(|of| !of.away.is_empty() && is_away(of)) {
             if let Some(ssd) = self.ssds.iter_mut().find(|ssd| ssd.info.index == of.index) {
                 ssd.down.get_or_insert_with(|| of.away.clone());
             }
@@ -171,10 +172,12 @@ impl Fleet {
         volume.replicas > 1 && (volume.unsettled || self.ssds.iter().any(is_behind))
     }
 
-    /// Whether each block of each volume has all its copies, and they serve.
-    pub(crate) fn has_all_copies(&self) -> bool {
-        let replicas: BTreeSet<u32> = self.volumes.iter().map(|v| v.replicas).collect();
-        replicas.into_iter().all(|replicas| self.copies_left(replicas) >= replicas)
+    /// Whether the map has a place that serves for each copy of each volume. The SSD may be down.
+    pub(crate) fn has_all_places(&self) -> bool {
+        let replicas = self.volumes.iter().map(|v| v.replicas).max().unwrap_or(0);
+        let places = usize::try_from(replicas).unwrap_or(usize::MAX).min(self.map.width());
+        let serves = |group: u32, place: usize| self.map.place(group, place).is_some_and(|at| !at.filling);
+        (0..self.map.groups()).all(|group| (0..places).all(|place| serves(group, place)))
     }
 
     /// The SSDs that the capacity does not count.

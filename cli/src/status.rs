@@ -213,7 +213,9 @@ fn unsettled(fleet: &Fleet) -> impl Iterator<Item = &VolumeInfo> {
 
 fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
     let index = ssd.info.index;
-    let down = ssd.down.as_deref().map(|why| is_down(fleet, ssd, why));
+    // One that is out is missed only where copies are.
+    let is_missed = !ssd.is_out || !fleet.has_all_places();
+    let down = ssd.down.as_deref().filter(|_| is_missed).map(|why| is_down(fleet, ssd, why));
     let absent = ssd.is_absent.then(|| Problem {
         what: format!(
             "SSD {index} is absent: it has the last copy of some blocks, which can be neither read nor \
@@ -248,8 +250,7 @@ fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
         what: format!("SSD {index} takes writes but serves no reads yet in {} placement groups", ssd.filling),
         action: "keep the other SSDs running: they serve these reads".into(),
     });
-    // One that was taken out is missed only where copies are.
-    let out = (ssd.is_out && ssd.down.is_none() && !fleet.has_all_copies()).then(|| Problem {
+    let out = (ssd.is_out && ssd.down.is_none() && is_missed).then(|| Problem {
         what: format!("SSD {index} is out of the fleet map: it holds no block"),
         action: "gnstor fleet show says how many copies are left, and what to do; where the map does not \
                  change by itself, copy the volumes into a new array (gnstor cp)"

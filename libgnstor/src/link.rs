@@ -124,12 +124,15 @@ impl ArrayConnector {
         self.known()[ssd].address.clone()
     }
 
-    /// An SSD is at another address from now on.
-    pub(crate) fn moved(&self, ssd: u16, address: &str) {
-        if let Some(ssd) = self.known().get_mut(usize::from(ssd)) {
-            tracing::info!("SSD {} has moved from {} to {address}", ssd.index, ssd.address);
-            ssd.address = address.into();
-        }
+    /// An SSD is at this address from now on. Returns whether it was dialled at another one.
+    pub(crate) fn moved(&self, ssd: u16, address: &str) -> bool {
+        let mut known = self.known();
+        let Some(ssd) = known.get_mut(usize::from(ssd)).filter(|ssd| ssd.address != address) else {
+            return false;
+        };
+        tracing::info!("SSD {} has moved from {} to {address}", ssd.index, ssd.address);
+        ssd.address = address.into();
+        true
     }
 
     /// Why the SSD with the lowest number could not be reached.

@@ -205,12 +205,8 @@ impl Maps {
         let Some(connector) = connector else { return Vec::new() };
         let both = known.ssds.iter().zip(&next.ssds);
         let moved = both.filter(|(old, new)| old.address != new.address && self.rooms.has(new.id));
-        moved
-            .map(|(_, new)| {
-                connector.moved(new.id, &new.address);
-                usize::from(new.id)
-            })
-            .collect()
+        let moved = moved.filter(|(_, new)| connector.moved(new.id, &new.address));
+        moved.map(|(_, new)| usize::from(new.id)).collect()
     }
 
     /// Uses this map from now on, if it is newer.

@@ -14,7 +14,7 @@ pub use plan::Plan;
 use crate::agenda::Agenda;
 use crate::client::{CHUNK_SHIFT, Client};
 use crate::dice::Dice;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, GROUPS};
 use crate::initiator::{SLOTS, Volume};
 use crate::load::Load;
 use crate::port::Port;
@@ -30,8 +30,6 @@ use std::sync::Arc;
 
 /// Largest number of SSDs in one array: as many as a channel reaches.
 pub const CELL: usize = 64;
-/// Placement groups of an array.
-pub const GROUPS: u32 = 4096;
 /// Fewest commands in flight to one SSD (`LEAST_DEPTH` in `gnor/src/layout.rs`).
 const LEAST_DEPTH: usize = 32;
 /// Longest virtual time that the fill may take.

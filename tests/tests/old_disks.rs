@@ -383,9 +383,7 @@ fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
             problems[1]["what"].as_str().is_some_and(|what| what.contains("SSD 1 lost acknowledged writes"))
         );
         let text = gnstor(&["status", "--array", &up.daemon]);
-        assert!(
-            text.stdout.contains("lossy") && text.stdout.contains("1 volumes have blocks without a copy")
-        );
+        assert!(text.stdout.contains("lossy") && text.stdout.contains("1 volume has blocks without a copy"));
         let mut back = vec![0; BLOCK];
         let guest = Guest::connect(&up.daemon, "reader");
         let failure =

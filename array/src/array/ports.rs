@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's ports: an admin queue to each SSD, with the SSD's model and capacity.
 
-use super::search::search;
+use super::search::{ADMIN_DEADLINE, search};
 use super::{ArrayError, SsdSummary};
 use crate::absent::AbsentQueue;
 use crate::media::About;
@@ -17,8 +17,6 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-pub(super) const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How other processes reach this process's SSDs.
 #[derive(Clone, Copy)]
@@ -86,13 +84,13 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
 }
 
-/// Connects with an SSD again and again. `None`: its capacity is not known until it is reached.
-fn reconnect(mut remote: RemoteSsd, mut capacity_bytes: Option<u64>) -> Reconnect {
+/// Connects with an SSD again and again. `None`: its capacity is not known. Another SSD may answer first, so
+/// the daemon judges the capacity together with the identity.
+fn reconnect(mut remote: RemoteSsd, capacity_bytes: Option<u64>) -> Reconnect {
     Box::new(move || {
         let mut queue = remote.connect()?;
         let bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
         not_smaller(remote.index(), capacity_bytes.unwrap_or(0), bytes)?;
-        capacity_bytes.get_or_insert(bytes);
         Ok(Box::new(queue) as Box<dyn AdminQueue>)
     })
 }

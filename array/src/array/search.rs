@@ -12,13 +12,14 @@
 //! majority, the start fails and says why. Then a key, a certificate or the order of addresses is probably
 //! wrong.
 
-use super::ports::ADMIN_DEADLINE;
 use crate::absent::AbsentQueue;
 use crate::remote_ssd::{NotThere, RECOVERY, RemoteSsd};
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::HostQueue;
 use std::time::{Duration, Instant};
 
+/// Longest wait for an SSD's answer to a question.
+pub(super) const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 /// Pause between two rounds of tries.
 const PAUSE: Duration = Duration::from_millis(100);
 

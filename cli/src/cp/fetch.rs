@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Links that lead to links.
@@ -143,8 +143,8 @@ struct Partial {
     path: PathBuf,
     /// This copy has the lock of the file, so that no other copy writes into it.
     file: File,
-    /// Permissions of the file that it replaces.
-    replaced: Option<Permissions>,
+    /// The file that it replaces.
+    replaced: Option<Metadata>,
     is_kept: bool,
 }
 
@@ -154,7 +154,7 @@ impl Partial {
         let mut path = whole.to_path_buf().into_os_string();
         path.push(".gnstor-partial");
         let path = PathBuf::from(path);
-        let replaced = std::fs::metadata(whole).ok().map(|there| there.permissions());
+        let replaced = std::fs::metadata(whole).ok();
         for _ in 0..MOST_TRIES {
             let mut options = File::options();
             options.create(true).truncate(false).write(true);
@@ -188,8 +188,8 @@ impl Partial {
 
     /// Gives the file its name, durably.
     fn keep(mut self, whole: &Path) -> std::io::Result<()> {
-        if let Some(permissions) = self.replaced.take() {
-            self.file.set_permissions(permissions)?;
+        if let Some(replaced) = self.replaced.take() {
+            self.file.set_permissions(permissions(&self.file, &replaced)?)?;
         }
         std::fs::rename(&self.path, whole)?;
         self.is_kept = true;
@@ -202,6 +202,15 @@ impl Partial {
             synced => synced,
         }
     }
+}
+
+/// Permissions of a file in place of another one, whose group it gets. If it may not have that group, its own
+/// group gets nothing.
+fn permissions(file: &File, replaced: &Metadata) -> std::io::Result<Permissions> {
+    let has_group =
+        file.metadata()?.gid() == replaced.gid() || fchown(file, None, Some(replaced.gid())).is_ok();
+    let mode = replaced.mode() & 0o7777;
+    Ok(Permissions::from_mode(if has_group { mode } else { mode & !0o070 }))
 }
 
 impl Drop for Partial {

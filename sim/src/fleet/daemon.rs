@@ -74,7 +74,7 @@ impl Daemon {
     /// `out_after` has its places filled by others.
     pub(super) fn new(now: Time, (ssds, bytes): (u16, u64), seed: u64, out_after: Span) -> Self {
         let config = CoreConfig {
-            groups: crate::world::GROUPS,
+            groups: super::GROUPS,
             seed,
             map_format: MapFormat::Three,
             out_after_ms: out_after.as_ns() / 1_000_000,

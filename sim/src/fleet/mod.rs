@@ -33,6 +33,8 @@ use peers::Peer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// Placement groups of an array.
+pub(crate) const GROUPS: u32 = 4096;
 /// The lease of each client. It is longer than any run.
 const LEASE_MS: u32 = 3_600_000;
 
