@@ -10,7 +10,7 @@
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;
-use crate::plan::{Plan, missing};
+use crate::plan::{MISSING, Plan};
 use crate::unnumbered;
 use gnstor_daemon::Openings;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
@@ -46,15 +46,9 @@ pub fn make_array(plans: &[Plan], daemon: &Openings) -> Result<Vec<Made>, MediaE
         take_back(all.into_iter().flatten());
         return Err(MediaError::Damaged(damage));
     };
-    if let Ok(known) = AnyMap::decode(&map)
-        && known.count() != plans.len()
-    {
+    if let Err(error) = fits(&map, plans.len(), &all) {
         take_back(all.into_iter().flatten());
-        let (count, here) = (known.count(), plans.len());
-        return Err(MediaError::Request(match here < count {
-            true => format!("the array has {count} SSDs, and {here} are here: {}", missing(count)),
-            false => format!("the array has {count} SSDs, not {here}: leave --ssds out"),
-        }));
+        return Err(error);
     }
     for made in all.iter_mut().flatten() {
         made.ssd.recall_map(&map).map_err(|error| failed(made.about.index, &error))?;
@@ -87,6 +81,31 @@ pub fn make_array(plans: &[Plan], daemon: &Openings) -> Result<Vec<Made>, MediaE
         take_back([behind]);
     }
     with_numbers(array, daemon)
+}
+
+/// Checks that these SSDs may start by the array's map.
+fn fits(map: &[u8], here: usize, all: &[Result<Made, String>]) -> Result<(), MediaError> {
+    let Ok(known) = AnyMap::decode(map) else { return Ok(()) };
+    let count = known.count();
+    if here < count {
+        return Err(MediaError::Request(format!(
+            "the array has {count} SSDs, and {here} are here: {MISSING}"
+        )));
+    }
+    if here > count {
+        return Err(MediaError::Request(format!(
+            "the array has {count} SSDs, not {here}: the files from ssd-{count}.gns on are not of this array"
+        )));
+    }
+    let is_fresh = |made: &Made| made.about.came_up == CameUp::Fresh;
+    if matches!(known, AnyMap::Two(_)) && all.iter().flatten().any(is_fresh) {
+        return Err(MediaError::Request(
+            "SSDs of this array do not vote, so nothing would fill an SSD that begins anew: start without \
+             --begin-anew, with the file put back, and copy the volumes into a new array (gnstor cp)"
+                .into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Makes or opens the SSDs, several at a time, because each often waits for its disk. An array of several

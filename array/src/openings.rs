@@ -25,7 +25,6 @@ use crate::media::{CameUp, Made, MediaError};
 use gnstor_auth::random;
 use gnstor_daemon::openings::{Opened, Openings};
 use gnstor_deengine::Ssd;
-use gnstor_proto::placement::AnyMap;
 use std::collections::BTreeMap;
 
 /// Bits of a number that count openings. The bits above them name the array; 0 stands for an array without a
@@ -171,28 +170,19 @@ pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError>
     let array = all.iter().flatten().copied().map(array_of).max().filter(|&array| array != 0);
     // A new SSD of an array counts from its array's number on.
     let least = array.map_or(first, |array| array << COUNT_BITS);
-    let highest = |index: usize| all.iter().map(|openings| known(openings, index)).max().unwrap_or(0);
-    // An SSD that is away keeps the number that the others know. It is also away while an empty one is in its
-    // place, until the map names that: its own file may be put back.
-    let is_away: Vec<bool> = ssds
-        .iter()
-        .enumerate()
-        .map(|(index, ssd)| {
-            let begins_empty = known(ssd.openings(), index) == 0 && !is_named(ssd, index);
-            ssd.is_filling() || highest(index) != 0 && begins_empty
-        })
-        .collect();
-    let next = |index: usize| match highest(index) {
-        known if known != 0 && is_away[index] => known,
-        known => known.max(least) + u64::from(!is_away[index]),
+    let highest = |index: usize| {
+        let known = all.iter().map(|openings| known(openings, index)).max().unwrap_or(0);
+        // An SSD that is away keeps the number that the others know.
+        if known != 0 && ssds[index].is_filling() { known } else { known.max(least) }
     };
-    let next: Vec<u64> = (0..ssds.len()).map(next).collect();
+    let next: Vec<u64> =
+        (0..ssds.len()).map(|index| highest(index) + u64::from(!ssds[index].is_filling())).collect();
     let own = all.into_iter().enumerate().map(|(index, mut openings)| {
         openings.resize(next.len(), 0);
         openings[index] = next[index];
         openings
     });
-    let raised: Vec<_> = own.zip(&is_away).map(|(own, is_away)| (!is_away).then_some(own)).collect();
+    let raised: Vec<_> = own.zip(&*ssds).map(|(own, ssd)| (!ssd.is_filling()).then_some(own)).collect();
     write_all(ssds, raised)?;
     let own = |(index, ssd): (usize, &&mut Ssd)| {
         let mut openings = next.clone();
@@ -201,12 +191,6 @@ pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError>
     };
     let others: Vec<_> = ssds.iter().enumerate().map(own).collect();
     write_all(ssds, others)
-}
-
-/// Whether the map that an SSD has names it. Maps without uuids name each SSD.
-fn is_named(ssd: &Ssd, index: usize) -> bool {
-    let Some(AnyMap::Three(map)) = ssd.fleet_map() else { return true };
-    map.ssds.get(index).is_none_or(|known| [ssd.identity().uuid, [0; 16]].contains(&known.uuid))
 }
 
 /// Each SSD stores its numbers, all at the same time, because each waits for its disk.

@@ -40,6 +40,8 @@ pub struct Plan {
     pub format: bool,
     /// The Diffie-Hellman group in which hosts prove who they are.
     pub dh_group: Group,
+    /// The SSD of a folder whose file is lost for good, and that begins anew with an empty one.
+    pub begins_anew: Option<u16>,
 }
 
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.
@@ -78,20 +80,30 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     }
     found.sort_unstable();
     let shown = folder.display();
-    // With its number and its size a lost SSD begins anew, with an empty file.
-    let last = found.last().copied();
-    let begins_anew = last.is_some() && like.bytes.is_some() && count.is_some_and(|count| last < Some(count));
-    if !begins_anew && found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
+    let begun = like.begins_anew;
+    if let Some(number) = begun {
+        if found.contains(&number) || found.is_empty() {
+            return Err(MediaError::Request(format!(
+                "--begin-anew {number} is for an SSD whose file is lost: {shown} has {}",
+                if found.is_empty() {
+                    "no array".into()
+                } else {
+                    format!("ssd-{number}.gns, move it away first")
+                }
+            )));
+        }
+        found.push(number);
+        found.sort_unstable();
+    }
+    if found.iter().enumerate().any(|(place, &number)| place != usize::from(number)) {
         let numbers: Vec<_> = found.iter().map(u16::to_string).collect();
         return Err(MediaError::Request(format!(
-            "{shown} holds the SSDs {}, which is not an array: {}",
-            numbers.join(", "),
-            missing("N")
+            "{shown} holds the SSDs {}, which is not an array: {MISSING}",
+            numbers.join(", ")
         )));
     }
     let held = u16::try_from(found.len()).unwrap_or(u16::MAX);
     let count = match count {
-        Some(count) if begins_anew => count,
         Some(count) if held != 0 && count != held => {
             return Err(MediaError::Request(format!(
                 "{shown} holds {held} SSDs, not {count}: leave --ssds out, or use another folder"
@@ -103,8 +115,8 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
     let plan = |index| {
         let file = Some(folder.join(format!("ssd-{index}.gns")));
         // A folder's new SSDs have the default capacity; those it holds have their own.
-        let is_new = held == 0 || !found.contains(&index);
-        let bytes = like.bytes.filter(|_| is_new || !begins_anew);
+        let is_new = held == 0 || begun == Some(index);
+        let bytes = like.bytes.filter(|_| is_new || begun.is_none());
         let bytes = bytes.or(is_new.then_some(DEFAULT_BYTES));
         Plan { index: Some(index), bytes, file, ..like.clone() }
     };
@@ -112,12 +124,8 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 }
 
 /// What to do about files of an array that are not there.
-pub(crate) fn missing(count: impl std::fmt::Display) -> String {
-    format!(
-        "put the missing ones back. If one is lost for good, begin with an empty file in its place (--ssds \
-         {count} --ssd-size SIZE), then gnstor fleet replace, if SSDs vote (gnstor fleet show)"
-    )
-}
+pub(crate) const MISSING: &str =
+    "put the missing ones back; if one is lost for good, gnstor up --begin-anew N makes an empty file for it";
 
 /// Makes the folder if it is not there. A wrong path makes no chain of folders.
 fn make(folder: &Path) -> Result<(), MediaError> {

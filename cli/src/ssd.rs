@@ -127,7 +127,8 @@ fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
     let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
     let dh_group = args.media.dh_group.into();
-    Ok(Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format, dh_group })
+    let plan = Plan { index, preset, settings, retime, bytes, file, ..Plan::default() };
+    Ok(Plan { shared, sparse, volatile, format, dh_group, ..plan })
 }
 
 /// Refuses a folder, and a new file whose SSD has no capacity.

@@ -272,6 +272,7 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     let like = Plan { preset, settings, retime: args.media.retime, bytes, ..Plan::default() };
     let like = Plan { shared: args.media.shared_memory, sparse: args.media.sparse, ..like };
     let like = Plan { volatile: args.media.volatile, dh_group: args.media.dh_group.into(), ..like };
+    let like = Plan { begins_anew: args.begin_anew, ..like };
     if let Some(folder) = &args.data {
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }

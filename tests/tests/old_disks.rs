@@ -26,7 +26,7 @@ pub(crate) struct Three {
 }
 
 impl Three {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let three = Self { folder: Folder::new(), data: pattern(4, 3_000_000) };
         let up = Up::start(&[&STAYS[..], &["--ssds", "3", "--data", &three.text("array")]].concat());
         three.store(&up, &three.data, "v").worked();

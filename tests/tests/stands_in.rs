@@ -26,15 +26,15 @@ fn an_ssd_that_only_stands_in_never_gets_the_place_and_an_empty_file_does() {
         };
         until("the damaged SSD is dropped", || out(&up));
         let replace = || gnstor(&["fleet", "replace", "2", "--array", &up.daemon]);
-        replace().failed(&["SSD 2 cannot be replaced", "ssd-2.gns", "--ssd-size"]);
+        replace().failed(&["SSD 2 cannot be replaced", "ssd-2.gns", "--begin-anew 2"]);
         let shown = gnstor(&["fleet", "show", "--array", &up.daemon]);
         assert!(!shown.stdout.contains("gnstor fleet replace"), "{}", shown.stdout);
         three.check(&up, "beside a stand-in", "v", &three.data);
         up.end("-TERM");
         std::fs::rename(three.ssd(2), three.path("damaged")).expect("a rename");
         let refused = gnstor(&["up", "--data", &array, "--listen", "127.0.0.1:0"]);
-        assert!(refused.code != 0 && refused.stderr.contains("--ssd-size"), "{}", refused.stderr);
-        let up = Up::start_as(&[&["--data", &array], &size[..]].concat());
+        assert!(refused.code != 0 && refused.stderr.contains("--begin-anew"), "{}", refused.stderr);
+        let up = Up::start_as(&["--data", &array, "--begin-anew", "2", "--ssd-size", "64MiB"]);
         until("the empty SSD is found", || {
             gnstor(&["fleet", "replace", "2", "--array", &up.daemon]).code == 0
         });
@@ -47,31 +47,33 @@ fn an_ssd_that_only_stands_in_never_gets_the_place_and_an_empty_file_does() {
     });
 }
 
-/// A start without a file must not make an older image of it.
 #[test]
-fn a_file_that_was_away_for_one_start_is_taken_again() {
+fn no_start_makes_a_file_for_an_ssd_that_is_away_unless_it_is_told_to() {
     within(BUILD_LIMIT, || {
-        let three = Three { folder: Folder::new(), data: pattern(4, 3_000_000) };
+        let three = Three::new();
         let array = three.text("array");
-        let size = ["--ssds", "3", "--ssd-size", "64MiB"];
-        let up = Up::start_as(&[&["--data", &array, "--preset", "null"], &size[..]].concat());
-        three.store(&up, &three.data, "v").worked();
-        up.end("-TERM");
-        let more = gnstor(&["up", "--data", &array, "--ssds", "4", "--ssd-size", "64MiB"]);
-        assert!(more.code != 0 && more.stderr.contains("the array has 3 SSDs, not 4"), "{}", more.stderr);
-        assert!(!three.ssd(3).exists(), "the new file is removed");
         std::fs::rename(three.ssd(1), three.path("away")).expect("a rename");
-        let up = Up::start_as(&[&["--data", &array], &size[..]].concat());
-        let fleet = |up: &Up| gnstor(&["fleet", "show", "--json", "--array", &up.daemon]).state();
-        until("the SSD is dropped", || fleet(&up)["ssds"][1]["state"] == "out");
-        let newer = pattern(5, 3_000_000);
-        three.store(&up, &newer, "v").worked();
-        up.end("-TERM");
+        let refused = |more: &[&str], word: &str| {
+            let words = [&["up", "--data", &array, "--listen", "127.0.0.1:0"], more].concat();
+            let ended = gnstor(&words);
+            assert!(ended.code != 0 && ended.stderr.contains(word), "{more:?}: {}", ended.stderr);
+            assert!(!three.ssd(1).exists() && !three.ssd(3).exists(), "{more:?}: no file is left");
+        };
+        refused(&[], "--begin-anew");
+        refused(&["--ssds", "3", "--ssd-size", "64MiB"], "--begin-anew");
+        refused(&["--begin-anew", "2"], "move it away first");
+        // The map of this array has format 2.
+        refused(&["--begin-anew", "1", "--ssd-size", "64MiB"], "do not vote");
         std::fs::rename(three.path("away"), three.ssd(1)).expect("a rename");
+        refused_surplus(&three, &array);
         let up = Up::start_as(&["--data", &array]);
-        until("the SSD that is back is filled", || fleet(&up)["state"] == "healthy");
-        gnstor(&["fleet", "fail", "0", "--array", &up.daemon]).worked();
-        three.check(&up, "after the file is back", "v", &newer);
+        three.check(&up, "after the file is back", "v", &three.data);
         up.end("-TERM");
     });
+}
+
+fn refused_surplus(three: &Three, array: &str) {
+    let ended = gnstor(&["up", "--data", array, "--listen", "127.0.0.1:0", "--begin-anew", "3"]);
+    assert!(ended.code != 0 && ended.stderr.contains("the array has 3 SSDs, not 4"), "{}", ended.stderr);
+    assert!(!three.ssd(3).exists(), "the new file is removed");
 }

@@ -96,6 +96,10 @@ pub struct UpArgs {
     /// witness, and for more than 8 embedded ones]
     #[arg(long, value_parser = whole::<u8>(2, 3), value_name = "2|3")]
     pub map_format: Option<u8>,
+    /// Begin SSD N of --data with an empty file, of --ssd-size, in place of one that is lost for good. Then
+    /// gnstor fleet replace N gives it the place
+    #[arg(long, value_name = "N", requires = "data", value_parser = whole::<u16>(0, 63))]
+    pub begin_anew: Option<u16>,
     /// How long the places of a lost SSD are kept for it. Then other SSDs take them and copy its blocks. 0:
     /// not at all; never: until it is back
     #[arg(long, default_value = "30s", value_name = "TIME|never", value_parser = parse_out_after)]

@@ -103,8 +103,8 @@ impl Core {
         }
         if let Some(why) = self.members.substitute(ssd) {
             return cannot(format!(
-                "{why}; an empty SSD in memory only stands in for it. Move its file away, and start the array \
-                 again with --ssds and --ssd-size: then a new empty file is there, which this command takes"
+                "{why}; an empty SSD in memory only stands in for it. If the file is lost for good, move it \
+                 away, and start the array with --begin-anew {ssd}: this command takes the empty SSD then"
             ));
         }
         let is_only_voter = view.votes && self.epoch.map().is_some_and(|map| map.voters().len() < 2);
