@@ -4,8 +4,7 @@
 use crate::array::SimArray;
 use crate::bench::{Bench, create, create_with, delete, opened, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
-use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, serving_with, states, three};
-use gnstor_daemon::core::CoreConfig;
+use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::placement::map3::{Place3, State3};
 
@@ -19,7 +18,7 @@ fn filling(bench: &Bench, ssd: u16) -> (usize, usize) {
 }
 
 /// The places of an SSD in the map: fewer holes than groups is what a loss makes.
-fn dropped(bench: &mut Bench, ssd: u16) {
+pub(crate) fn dropped(bench: &mut Bench, ssd: u16) {
     bench.lose(ssd);
     bench.run_for(DROP_MS);
     assert_eq!(states(bench)[usize::from(ssd)], State3::Out);
@@ -326,7 +325,7 @@ fn the_fleet_is_shown_with_what_is_missing() {
     assert_eq!(SimArray::new(2).len(), 2);
 }
 
-fn holes(bench: &Bench) -> usize {
+pub(crate) fn holes(bench: &Bench) -> usize {
     let map = newest(bench);
     map.rows
         .iter()
@@ -356,34 +355,6 @@ fn thirty_seconds_after_a_loss_the_places_are_drawn_among_the_others() {
     assert_eq!((holes(&bench), states(&bench)[5], states(&bench)[4]), (0, State3::In, State3::Out));
     assert!(filling(&bench, 5).1 > 0);
     all_maps_keep(&bench, 2);
-}
-
-#[test]
-fn the_places_of_a_lost_ssd_are_kept_for_it_as_long_as_the_operator_says() {
-    let _deadline = Deadline::after(LIMIT);
-    let config = |out_after_ms| CoreConfig { out_after_ms, ..three() };
-    let view = |bench: &Bench| bench.core.fleet().unwrap().ssds[5].drawn_anew_at_ms;
-
-    let mut bench = serving_with(6, config(120_000));
-    dropped(&mut bench, 5);
-    bench.run_for(110_000);
-    let at = view(&bench).expect("a time");
-    assert!(holes(&bench) > 0 && (bench.now + 1..bench.now + 15_000).contains(&at), "{at}, {}", bench.now);
-    bench.run_for(12_000);
-    assert_eq!((holes(&bench), view(&bench)), (0, None));
-
-    let mut bench = serving_with(6, config(0));
-    dropped(&mut bench, 5);
-    bench.run_for(3_000);
-    assert_eq!(holes(&bench), 0, "at once");
-
-    let mut bench = serving_with(6, config(u64::MAX));
-    dropped(&mut bench, 5);
-    bench.run_for(3_600_000);
-    assert_eq!((holes(&bench) > 0, view(&bench)), (true, None), "never");
-    bench.find(5);
-    bench.run_for(2_000);
-    assert_eq!(holes(&bench), 0, "it has its own places back");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod grpc;
 mod holders;
 mod join;
 mod join_edges;
+mod kept_places;
 mod lose_data;
 mod members;
 mod operator;
